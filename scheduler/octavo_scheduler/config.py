@@ -1,0 +1,100 @@
+"""The scheduler's command line, read once into a frozen record."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo_scheduler.access import require_keys
+from octavo_scheduler.core import Settings
+from octavo_scheduler.errors import StartError
+from octavo_scheduler.link import CurveFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that an operator chooses."""
+
+    model: Path
+    served_model_name: str | None
+    listen: str
+    workers: str
+    settings: Settings
+    tls: tuple[Path, Path] | None
+    """Certificate and key."""
+    token_file: Path | None
+    curve: CurveFiles | None
+    lifeline: int | None
+    log_level: str
+
+    def __post_init__(self) -> None:
+        require_keys(
+            self.listen,
+            has_keys=self.tls is not None and self.token_file is not None,
+            remedy="give --tls-cert, --tls-key and --token-file (octavo keys makes them)",
+        )
+        require_keys(
+            self.workers,
+            has_keys=self.curve is not None,
+            remedy="give --curve-key and --curve-allow (octavo keys makes them)",
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="octavo scheduler", description="Schedule requests onto workers. Needs no GPU.")
+    p.add_argument("--model", type=Path, required=True, help="model folder or .gguf file (weights are not read)")
+    p.add_argument("--served-model-name", help="name that clients use; default: the folder's or file's")
+    p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
+    p.add_argument("--workers", default="tcp://127.0.0.1:50052", help="address that workers dial, tcp:// or ipc://")
+    p.add_argument("--max-num-seqs", type=int, default=Settings.max_num_seqs, help="most sequences running on a worker")
+    p.add_argument("--max-step-tokens", type=int, default=Settings.max_step_tokens, help="token budget of a step")
+    p.add_argument("--max-chunk", type=int, help="most tokens of one sequence in a step; default: the whole budget")
+    p.add_argument("--max-queued-requests", type=int, default=Settings.max_queued_requests)
+    p.add_argument("--preempt", choices=("auto", "swap", "drop"), default="auto", help="how victims give up pages")
+    p.add_argument("--plans-in-flight", type=int, default=Settings.plans_in_flight, help="1 or 2")
+    p.add_argument("--tls-cert", type=Path)
+    p.add_argument("--tls-key", type=Path)
+    p.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
+    p.add_argument("--curve-key", type=Path, help="CURVE secret key of the scheduler (.key_secret)")
+    p.add_argument("--curve-allow", type=Path, help="folder with the public keys of workers that may join")
+    p.add_argument("--lifeline", type=int, help="file descriptor whose end of file ends this process")
+    p.add_argument("--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    return p
+
+
+def read_config(arguments: Sequence[str] | None = None) -> Config:
+    """Raises StartError with a sentence that says what to mend."""
+    o = parser().parse_args(arguments)
+    try:
+        settings = Settings(
+            max_num_seqs=o.max_num_seqs,
+            max_step_tokens=o.max_step_tokens,
+            max_chunk=o.max_chunk,
+            max_queued_requests=o.max_queued_requests,
+            preempt=o.preempt,
+            plans_in_flight=o.plans_in_flight,
+        )
+    except ValueError as error:
+        raise StartError(str(error)) from error
+    tls = _pair("--tls-cert", o.tls_cert, "--tls-key", o.tls_key)
+    curve = _pair("--curve-key", o.curve_key, "--curve-allow", o.curve_allow)
+    return Config(
+        model=o.model,
+        served_model_name=o.served_model_name,
+        listen=o.listen,
+        workers=o.workers,
+        settings=settings,
+        tls=tls,
+        token_file=o.token_file,
+        curve=CurveFiles(*curve) if curve else None,
+        lifeline=o.lifeline,
+        log_level=o.log_level,
+    )
+
+
+def _pair(one: str, first: Path | None, other: str, second: Path | None) -> tuple[Path, Path] | None:
+    if first is None and second is None:
+        return None
+    if first is None or second is None:
+        raise StartError(f"{one} and {other} belong together")
+    return first, second

@@ -1,0 +1,99 @@
+"""The laws of conservation, as one function: what must hold after every event."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from octavo_scheduler.core.core import Core
+from octavo_scheduler.core.pages import NULL_PAGE, PagePool
+from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.states import RequestState, SequenceState
+from octavo_scheduler.core.worker import Worker
+
+
+def violations(core: Core) -> list[str]:
+    """Every law that does not hold, one sentence each. Recomputed from tables and queues, not from counters."""
+    found = [f"{w.id}: {law}" for w in core.workers.values() for law in _worker_violations(w)]
+    found += _request_violations(core)
+    return found
+
+
+def _pool_violations(name: str, pool: PagePool, tables: list[list[int]]) -> Iterator[str]:
+    references = Counter(page for table in tables for page in table)
+    if references[NULL_PAGE]:
+        yield f"{name} table names the null page"
+    fenced = [page for pages in pool.fenced.values() for page in pages]
+    resting = Counter([*pool.free, *fenced, *pool.quarantined])
+    for page in range(1, pool.total + 1):
+        if pool.refs[page] != references[page]:
+            yield f"{name} page {page} counts {pool.refs[page]} references and has {references[page]}"
+        if resting[page] != (0 if references[page] else 1):
+            yield f"{name} page {page} with {references[page]} references is {resting[page]} times free or fenced"
+    held = sum(1 for page in references if page != NULL_PAGE)
+    if held != pool.num_held:
+        yield f"{name} pool counts {pool.num_held} held pages and has {held}"
+    if pool.num_free + pool.num_held + pool.num_fenced + len(pool.quarantined) != pool.total:
+        yield f"{name} pages do not add up to {pool.total}"
+    if pool.quarantined:
+        yield f"{name} pages are quarantined: {sorted(pool.quarantined)}"
+
+
+def _worker_violations(worker: Worker) -> Iterator[str]:
+    running, swapped = list(worker.running), list(worker.swapped)
+    yield from _pool_violations("device", worker.device, [s.table for s in running])
+    yield from _pool_violations("host", worker.host, [s.host_table for s in swapped])
+    slots = [s.slot for s in running]
+    if len({*slots, *worker.free_slots}) != len(slots) + len(worker.free_slots):
+        yield "a slot is held twice"
+    if worker.held_tokens != sum(s.planned for s in running):
+        yield f"held tokens are counted as {worker.held_tokens}"
+    for step in (*worker.device.fenced, *worker.host.fenced):
+        if step not in [plan.step for plan in worker.in_flight]:
+            yield f"pages are fenced for step {step}, which is not in flight"
+    for sequence in running:
+        yield from _running_violations(worker, sequence)
+    for sequence in swapped:
+        if sequence.state is not SequenceState.SWAPPED or sequence.table or sequence.rows_in_flight:
+            yield "a swapped sequence holds device pages or rows"
+        if len(sequence.host_table) * worker.page_size < sequence.computed:
+            yield "a swapped sequence has fewer pages than tokens"
+    for plan in worker.in_flight:
+        if sum(plan.row_tokens) > worker.budget or len(plan.row_slots) != len(set(plan.row_slots)):
+            yield f"plan {plan.step} breaks its budget or names a slot twice"
+
+
+def _running_violations(worker: Worker, sequence: Sequence) -> Iterator[str]:
+    in_flight = [(n, samples) for p in worker.in_flight for s, n, samples in _rows(p) if s is sequence]
+    if sequence.state is not SequenceState.RUNNING or sequence.worker is not worker or sequence.host_table:
+        yield "a running sequence is in another state"
+    if sequence.rows_in_flight != len(in_flight):
+        yield "rows in flight are miscounted"
+    if sequence.planned - sequence.computed != sum(n for n, _ in in_flight):
+        yield "planned and computed tokens do not differ by what is in flight"
+    if sequence.pending != sum(samples for _, samples in in_flight):
+        yield "pending tokens are miscounted"
+    if sequence.planned > len(sequence.tokens) + sequence.pending:
+        yield "more tokens are planned than known"
+    if len(sequence.table) != worker.num_pages(sequence.planned):
+        yield f"{len(sequence.table)} pages hold {sequence.planned} tokens"
+
+
+def _rows(plan: StepPlan) -> Iterator[tuple[Sequence, int, bool]]:
+    return zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True)
+
+
+def _request_violations(core: Core) -> Iterator[str]:
+    live = [s for r in core.requests.values() for s in r.sequences]
+    queued = {id(s) for s in core.waiting}
+    placed = {id(s) for w in core.workers.values() for s in (*w.running, *w.swapped)}
+    if queued & placed or len(queued) + len(placed) != len(live):
+        yield "live sequences are not each in exactly one queue"
+    for sequence in live:
+        if sequence.state is SequenceState.DONE or sequence.request.state is RequestState.ENDED:
+            yield "a live sequence is done"
+        if (sequence.state is SequenceState.WAITING) != (id(sequence) in queued):
+            yield "a waiting sequence is not in the waiting queue"
+        if sequence.state is SequenceState.WAITING and (sequence.table or sequence.host_table or sequence.slot >= 0):
+            yield "a waiting sequence holds pages or a slot"
+        if sequence.max_tokens is not None and sequence.num_generated >= sequence.max_tokens:
+            yield "a sequence outlived its last token"

@@ -1,0 +1,300 @@
+"""The four verbs.
+
+`submit` and `abort` come from the front, `apply` brings what happened to workers and to time, `plan` makes a worker's next
+step. All state of the service lives in this object and is O(live requests).
+"""
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+
+from octavo_scheduler.core import events
+from octavo_scheduler.core.events import Committed, Event, Finished, Output, Refused, Started
+from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.planner import Planner
+from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
+from octavo_scheduler.core.settings import Settings
+from octavo_scheduler.core.states import (
+    REQUEST_MOVES,
+    RequestMove,
+    RequestState,
+    SequenceMove,
+    SequenceState,
+    WorkerMove,
+    WorkerState,
+    move,
+)
+from octavo_scheduler.core.worker import SequenceQueue, Worker
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since start."""
+
+    accepted: int = 0
+    refused: int = 0
+    ended: int = 0
+    cancelled: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    drops: int = 0
+    swaps: int = 0
+    stale_messages: int = 0
+    workers_lost: int = 0
+
+
+class Core:
+    """The scheduler without its sockets."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.workers: dict[str, Worker] = {}
+        self.requests: dict[str, Request] = {}
+        self.waiting = SequenceQueue()
+        self.counters = Counters()
+        self._arrivals = 0
+        self._deadlines: list[tuple[float, str]] = []
+
+    # submit -----------------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, now: float) -> list[Output]:
+        """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
+        if spec.id in self.requests:
+            raise ValueError(f"request {spec.id} is live already")
+        refusal = self._refusal(spec)
+        if refusal is not None:
+            self.counters.refused += 1
+            return [refusal]
+        self.counters.accepted += 1
+        self._arrivals += 1
+        request = Request(spec, self._arrivals, now)
+        order = (-spec.priority, self._arrivals, 0)
+        sequence = Sequence(request, 0, order, list(spec.prompt), spec.max_tokens)
+        request.sequences.append(sequence)
+        self.requests[spec.id] = request
+        self.waiting.add(sequence)
+        if spec.deadline is not None:
+            heappush(self._deadlines, (spec.deadline, spec.id))
+        return []
+
+    def _refusal(self, spec: RequestSpec) -> Refused | None:
+        if len(self.waiting) >= self.settings.max_queued_requests:
+            return Refused(
+                spec.id, "QUEUE_FULL", f"{len(self.waiting)} requests are waiting already, which is the limit"
+            )
+        return self._unholdable(spec)
+
+    def _unholdable(self, spec: RequestSpec) -> Refused | None:
+        """The refusal of a request that none of the present workers could ever hold."""
+        workers = [worker for worker in self.workers.values() if worker.state is not WorkerState.GONE]
+        longest = len(spec.prompt) + (spec.max_tokens or 1)
+        if not workers or any(longest <= worker.capacity for worker in workers):
+            return None
+        best = max(workers, key=lambda worker: worker.capacity)
+        message = (
+            f"{len(spec.prompt)} prompt tokens and {spec.max_tokens or 1} new tokens need "
+            f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; the largest pool has {best.device.total} "
+            f"and the model's context is {best.joined.max_context} tokens"
+        )
+        return Refused(spec.id, "TOO_LONG", message)
+
+    # abort ------------------------------------------------------------------------------------------------------------
+
+    def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
+        """Ends a request: cancelled, or (with `at`) stopped after that many tokens. Unknown and ended ids are ignored."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return []
+        if at is None:
+            return self._end(request, FinishReason.CANCELLED)
+        for sequence in request.sequences:
+            del sequence.tokens[sequence.num_prompt + at :]
+        return self._end(request, FinishReason.STOP)
+
+    @property
+    def next_deadline(self) -> float:
+        """When the next request runs out of time; infinity when none does."""
+        return self._deadlines[0][0] if self._deadlines else inf
+
+    # plan -------------------------------------------------------------------------------------------------------------
+
+    def plan(self, worker_id: str, now: float) -> StepPlan | None:
+        """The worker's next step, or None when it has enough in flight or nothing to do."""
+        worker = self.workers.get(worker_id)
+        if worker is None or not self._takes_plans(worker):
+            return None
+        others = [
+            other
+            for other in self.workers.values()
+            if other is not worker
+            and other.state is WorkerState.READY
+            and other.free_slots
+            and self._takes_plans(other)
+        ]
+        plan = Planner(worker, self.waiting, others).build()
+        for new_slot in plan.new_slots if plan else ():
+            request = new_slot.sequence.request
+            if request.state is RequestState.QUEUED:
+                request.state = move(REQUEST_MOVES, request.state, RequestMove.START)
+                request.started_at = now
+        return plan
+
+    def _takes_plans(self, worker: Worker) -> bool:
+        return (
+            worker.state in (WorkerState.READY, WorkerState.DRAINING)
+            and len(worker.in_flight) < self.settings.plans_in_flight
+        )
+
+    # apply ------------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event, now: float) -> list[Output]:
+        """Takes note of what happened. Events of unknown workers and steps are counted and ignored."""
+        match event:
+            case events.StepDone():
+                return self._step_done(event)
+            case events.Tick():
+                return self._expire(now)
+            case events.Joined():
+                return self._join(event)
+            case events.Lost():
+                return self._lose(event)
+            case events.Nack():
+                return self._nack(event)
+            case events.Drain():
+                self.workers[event.worker].move(WorkerMove.DRAIN)
+            case events.Rates():
+                worker = self.workers[event.worker]
+                worker.copy_rate = event.copy_bytes_per_second or worker.copy_rate
+                worker.prefill_rate = event.prefill_tokens_per_second or worker.prefill_rate
+        return []
+
+    def _step_done(self, event: events.StepDone) -> list[Output]:
+        worker = self.workers.get(event.worker)
+        if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
+            self.counters.stale_messages += 1
+            return []
+        plan = worker.in_flight[0]
+        vocab_size = worker.joined.vocab_size
+        if len(event.tokens) != sum(plan.row_samples) or not all(0 <= token < vocab_size for token in event.tokens):
+            return self._nack(events.Nack(event.worker, event.step))
+        worker.in_flight.popleft()
+        worker.acked = plan.step
+        outputs: list[Output] = []
+        tokens = iter(event.tokens)
+        for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
+            token = next(tokens) if samples else None
+            sequence.rows_in_flight -= 1
+            if sequence.state is not SequenceState.DONE:
+                self._advance(sequence, num_tokens, token, outputs)
+        worker.device.lift(plan.step)
+        worker.host.lift(plan.step)
+        return outputs
+
+    def _advance(self, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]) -> None:
+        """Notes that a row is done and commits its token."""
+        request = sequence.request
+        before = min(sequence.computed, sequence.num_prompt)
+        sequence.computed += num_tokens
+        self.counters.prompt_tokens += min(sequence.computed, sequence.num_prompt) - before
+        if token is None:
+            return
+        index = sequence.num_generated
+        if index == 0:
+            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at))
+        sequence.pending -= 1
+        sequence.tokens.append(token)
+        self.counters.generated_tokens += 1
+        outputs.append(Committed(request.spec.id, sequence.branch, index, token))
+        if token in request.spec.stop_token_ids:
+            outputs += self._end(request, FinishReason.STOP, stop_token=token)
+        elif sequence.num_generated == sequence.max_tokens:
+            outputs += self._end(request, FinishReason.LENGTH)
+
+    def _join(self, joined: events.Joined) -> list[Output]:
+        outputs = self._lose(events.Lost(joined.worker)) if joined.worker in self.workers else []
+        worker = Worker(joined, self.settings)
+        worker.move(WorkerMove.WELCOME)
+        self.workers[joined.worker] = worker
+        for sequence in [s for s in self.waiting if s.request.state is RequestState.QUEUED]:
+            unholdable = self._unholdable(sequence.request.spec)
+            if unholdable is not None:
+                self._retire(sequence.request)
+                outputs.append(unholdable)
+        return outputs
+
+    def _lose(self, lost: events.Lost) -> list[Output]:
+        """The one rule for a lost worker: its sequences go back to waiting."""
+        worker = self.workers.pop(lost.worker, None)
+        if worker is None:
+            return []
+        self.counters.workers_lost += 1
+        worker.move(WorkerMove.LOSE)
+        self._drop_all(worker)
+        self.counters.swaps += worker.num_swaps
+        self.counters.drops += worker.num_drops
+        return []
+
+    def _nack(self, nack: events.Nack) -> list[Output]:
+        """The worker forgot its slots: all its sequences go back to waiting, those of the failed step with a mark."""
+        worker = self.workers.get(nack.worker)
+        if worker is None or not worker.in_flight or worker.in_flight[0].step > nack.step:
+            self.counters.stale_messages += 1
+            return []
+        refused = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
+        suspects = [s for s in refused.rows if s.state is not SequenceState.DONE]
+        steps = [plan.step for plan in worker.in_flight]
+        self._drop_all(worker)
+        for step in steps:
+            worker.device.lift(step)
+            worker.host.lift(step)
+        worker.acked = worker.step
+        worker.full = True
+        worker.freed_slots.clear()
+        outputs: list[Output] = []
+        for sequence in suspects:
+            sequence.faults += 1
+            if sequence.faults >= self.settings.max_faults:
+                outputs += self._end(sequence.request, FinishReason.FAILED)
+        return outputs
+
+    def _drop_all(self, worker: Worker) -> None:
+        for plan in worker.in_flight:
+            for sequence in plan.rows:
+                sequence.rows_in_flight = 0
+        worker.in_flight.clear()
+        for sequence in [*worker.running, *worker.swapped]:
+            sequence.last_step = 0
+            worker.release(sequence)
+            sequence.move(SequenceMove.DROP)
+            self.waiting.add(sequence)
+
+    def _expire(self, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            request = self.requests.get(heappop(self._deadlines)[1])
+            if request is not None:
+                outputs += self._end(request, FinishReason.DEADLINE)
+        return outputs
+
+    # ends -------------------------------------------------------------------------------------------------------------
+
+    def _end(self, request: Request, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
+        """The one way a request ends."""
+        self._retire(request)
+        if reason is FinishReason.CANCELLED:
+            self.counters.cancelled += 1
+        return [
+            Finished(request.spec.id, s.branch, reason, s.num_generated, request.preemptions, stop_token)
+            for s in request.sequences
+        ]
+
+    def _retire(self, request: Request) -> None:
+        for sequence in request.sequences:
+            if sequence.state is SequenceState.WAITING:
+                self.waiting.discard(sequence)
+            elif sequence.worker is not None:
+                sequence.worker.release(sequence)
+            sequence.move(SequenceMove.FINISH)
+        request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
+        del self.requests[request.spec.id]
+        self.counters.ended += 1

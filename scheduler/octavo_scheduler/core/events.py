@@ -1,0 +1,114 @@
+"""What the core is told (events) and what it says to the front (outputs). Plain frozen records."""
+
+from dataclasses import dataclass
+
+from octavo_scheduler.core.request import FinishReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """A worker said a Hello that fits; its pool is empty."""
+
+    worker: str
+    page_size: int
+    page_bytes: int
+    device_pages: int
+    host_pages: int
+    max_slots: int
+    max_step_tokens: int
+    max_context: int
+    vocab_size: int
+    needs_zeroed_pages: bool = False
+    kernels: str = ""
+    copy_bytes_per_second: float = 0.0
+    prefill_tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A worker is gone, with everything it held."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A worker shall get no new sequences."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A worker finished a step: one token for each sampled row, in the plan's order."""
+
+    worker: str
+    step: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nack:
+    """A worker could not do a step and waits for a full plan."""
+
+    worker: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Measured speeds of a worker: swap copies in bytes/s, prefill in tokens/s."""
+
+    worker: str
+    copy_bytes_per_second: float
+    prefill_tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Joined | Lost | Drain | StepDone | Nack | Rates | Tick
+
+
+@dataclass(frozen=True)
+class Started:
+    """The first row of a request was computed; `queued` seconds after its arrival it was planned."""
+
+    request: str
+    queued: float
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A token of a branch is committed; `index` counts the branch's answer from 0."""
+
+    request: str
+    branch: int
+    index: int
+    token: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A request ended; nothing follows. `num_tokens` of its answer count."""
+
+    request: str
+    branch: int
+    reason: FinishReason
+    num_tokens: int
+    preemptions: int
+    stop_token: int | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request was not accepted; nothing follows. `message` has the numbers."""
+
+    request: str
+    reason: str
+    message: str
+
+
+Output = Started | Committed | Finished | Refused

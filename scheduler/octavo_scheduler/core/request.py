@@ -1,0 +1,114 @@
+"""What the core remembers of a request and of its sequences."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from octavo_scheduler.core.states import SEQUENCE_MOVES, RequestState, SequenceMove, SequenceState, move
+
+if TYPE_CHECKING:
+    from octavo_scheduler.core.worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is drawn; the same fields travel to the worker."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestSpec:
+    """A validated request, as the front hands it over."""
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int | None = None
+    """None: as many as the worker that admits it can hold."""
+    stop_token_ids: frozenset[int] = frozenset()
+    sampling: Sampling = Sampling()
+    priority: int = 0
+    tenant: str = ""
+    deadline: float | None = None
+    """Monotonic seconds."""
+
+
+class FinishReason(Enum):
+    STOP = auto()
+    LENGTH = auto()
+    CANCELLED = auto()
+    DEADLINE = auto()
+    FAILED = auto()
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """A live request. `arrival` counts submissions and orders requests of one priority."""
+
+    spec: RequestSpec
+    arrival: int
+    arrived_at: float
+    state: RequestState = RequestState.QUEUED
+    started_at: float = 0.0
+    preemptions: int = 0
+    sequences: "list[Sequence]" = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One branch of a request. Its tokens are committed; K and V of the first `computed` of them are in pages.
+
+    Rows in flight run ahead of that: `planned` tokens are computed once all plans sent are done, and `pending` further
+    tokens will then be known. No row in flight means planned == computed and pending == 0.
+    """
+
+    request: Request
+    branch: int
+    order: tuple[int, int, int]
+    tokens: list[int]
+    max_tokens: int | None
+    state: SequenceState = SequenceState.WAITING
+    worker: "Worker | None" = None
+    slot: int = -1
+    table: list[int] = field(default_factory=list)
+    host_table: list[int] = field(default_factory=list)
+    computed: int = 0
+    planned: int = 0
+    pending: int = 0
+    rows_in_flight: int = 0
+    last_step: int = 0
+    """Last step of its worker whose plan names any of its pages."""
+    is_evicting: bool = False
+    """Gets no rows until those in flight are done, so that its pages can be had."""
+    overtaken: int = 0
+    faults: int = 0
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.request.spec.prompt)
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def uncomputed(self) -> int:
+        """Known tokens that no plan has computed yet; 0 when the next token would be one too many."""
+        if self.max_tokens is not None and self.num_generated + self.pending >= self.max_tokens:
+            return 0
+        return len(self.tokens) + self.pending - self.planned
+
+    @property
+    def longest(self) -> int:
+        """Tokens of prompt and answer together, at most (at least, where the answer has no limit yet)."""
+        return len(self.tokens) + 1 if self.max_tokens is None else self.num_prompt + self.max_tokens
+
+    def move(self, by: SequenceMove) -> None:
+        self.state = move(SEQUENCE_MOVES, self.state, by)

@@ -1,0 +1,117 @@
+"""What the core remembers of a worker: its two page pools, its slots, its sequences, its plans in flight."""
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+
+from octavo_scheduler.core.events import Joined
+from octavo_scheduler.core.pages import PagePool
+from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.settings import Settings
+from octavo_scheduler.core.states import WORKER_MOVES, WorkerMove, WorkerState, move
+
+
+def _order(sequence: Sequence) -> tuple[int, int, int]:
+    return sequence.order
+
+
+@dataclass(slots=True)
+class Utilisation:
+    """Token slots in held device pages, and how many of them hold a token, summed over steps."""
+
+    filled: int = 0
+    held: int = 0
+
+    @property
+    def share(self) -> float:
+        return self.filled / self.held if self.held else 0.0
+
+
+class SequenceQueue(list[Sequence]):
+    """Sequences in order of policy. Every change keeps the order."""
+
+    def add(self, sequence: Sequence) -> None:
+        insort(self, sequence, key=_order)
+
+    def discard(self, sequence: Sequence) -> None:
+        place = bisect_left(self, sequence.order, key=_order)
+        assert self[place] is sequence, "a sequence must be in the queue of its state"
+        del self[place]
+
+
+@dataclass(eq=False)
+class Worker:
+    """Owned by the core. Pool changes happen here and in `planner`, nowhere else."""
+
+    joined: Joined
+    settings: Settings
+    state: WorkerState = WorkerState.JOINING
+    step: int = 0
+    acked: int = 0
+    full: bool = False
+    in_flight: deque[StepPlan] = field(default_factory=deque)
+    running: SequenceQueue = field(default_factory=SequenceQueue)
+    swapped: SequenceQueue = field(default_factory=SequenceQueue)
+    freed_slots: list[int] = field(default_factory=list)
+    held_tokens: int = 0
+    num_swaps: int = 0
+    num_drops: int = 0
+    utilisation: Utilisation = field(default_factory=Utilisation)
+    saturated: Utilisation = field(default_factory=Utilisation)
+
+    def __post_init__(self) -> None:
+        self.id = self.joined.worker
+        self.page_size = self.joined.page_size
+        self.device = PagePool(self.joined.device_pages)
+        self.host = PagePool(self.joined.host_pages)
+        self.budget = min(self.settings.max_step_tokens, self.joined.max_step_tokens)
+        num_slots = min(self.settings.max_num_seqs, self.joined.max_slots, self.budget)
+        self.free_slots = list(range(num_slots - 1, -1, -1))
+        self.copy_rate = self.joined.copy_bytes_per_second or self.settings.copy_bytes_per_second
+        self.prefill_rate = self.joined.prefill_tokens_per_second or self.settings.prefill_tokens_per_second
+
+    def move(self, by: WorkerMove) -> None:
+        self.state = move(WORKER_MOVES, self.state, by)
+
+    def num_pages(self, num_tokens: int) -> int:
+        """Pages that hold `num_tokens`."""
+        return -(-num_tokens // self.page_size)
+
+    @property
+    def capacity(self) -> int:
+        """Longest sequence, prompt and answer. The last token of an answer needs no slot: it is never an input."""
+        return min(self.joined.max_context, self.device.total * self.page_size + 1)
+
+    @property
+    def room(self) -> int:
+        """Free pages beyond what running sequences still need for known tokens, less one page for each to grow into."""
+        promised = sum(self.num_pages(len(s.tokens) + s.pending) - len(s.table) + 1 for s in self.running)
+        return self.device.num_free - promised
+
+    def fence(self, sequence: Sequence) -> int | None:
+        """The step whose result frees the sequence's pages, or None when no plan in flight names them."""
+        return sequence.last_step if sequence.last_step > self.acked else None
+
+    def release(self, sequence: Sequence) -> None:
+        """Takes slot and pages of both tiers from a sequence that stops running or lying here."""
+        until = self.fence(sequence)
+        if sequence.slot >= 0:
+            self.running.discard(sequence)
+            self.held_tokens -= sequence.planned
+            self.give_up_slot(sequence)
+        else:
+            self.swapped.discard(sequence)
+        self.device.give_back(sequence.table, until)
+        self.host.give_back(sequence.host_table, until)
+        sequence.table = []
+        sequence.host_table = []
+        sequence.worker = None
+        sequence.computed = sequence.planned = sequence.pending = 0
+        sequence.is_evicting = False
+
+    def give_up_slot(self, sequence: Sequence) -> None:
+        """The slot may be named again in the very next plan: freed slots come before new ones."""
+        self.freed_slots.append(sequence.slot)
+        self.free_slots.append(sequence.slot)
+        sequence.slot = -1

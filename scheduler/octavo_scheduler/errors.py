@@ -1,0 +1,52 @@
+"""What can go wrong, as a tree, and how each kind is said to a client.
+
+OctavoError
+├── StartError            the process cannot start; one sentence for the operator, exit code 2
+└── RequestError          one request cannot be served
+    ├── InvalidRequest        INVALID_ARGUMENT     the request itself is wrong
+    ├── ModelNotFound         NOT_FOUND            no model of that name is served here
+    ├── Overloaded            RESOURCE_EXHAUSTED   the queue is full; try later
+    ├── Unavailable           UNAVAILABLE          the scheduler is shutting down
+    ├── DeadlineExceeded      DEADLINE_EXCEEDED    the request ran out of time
+    └── RequestFailed         INTERNAL             the workers could not compute it
+"""
+
+import grpc
+
+
+class OctavoError(Exception):
+    """Root of the tree."""
+
+
+class StartError(OctavoError):
+    """The process cannot start."""
+
+
+class RequestError(OctavoError):
+    """One request cannot be served. The message is shown to the client."""
+
+    status = grpc.StatusCode.UNKNOWN
+
+
+class InvalidRequest(RequestError):
+    status = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class ModelNotFound(RequestError):
+    status = grpc.StatusCode.NOT_FOUND
+
+
+class Overloaded(RequestError):
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Unavailable(RequestError):
+    status = grpc.StatusCode.UNAVAILABLE
+
+
+class DeadlineExceeded(RequestError):
+    status = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class RequestFailed(RequestError):
+    status = grpc.StatusCode.INTERNAL

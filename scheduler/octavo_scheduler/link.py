@@ -1,0 +1,124 @@
+"""The ZeroMQ end of the scheduler: one ROUTER socket that workers dial.
+
+Used by one thread, except `wake`. Every connection gets a fresh routing id, so that a worker that dials again is a new
+peer. Sending never blocks: a peer that is gone, or does not read, makes `send` answer False.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
+
+from octavo_scheduler.errors import StartError
+from octavo_scheduler.limits import ZMQ_MESSAGE_BYTES
+
+Peer = bytes
+
+MOST_MESSAGES = 256
+"""Messages handed over by one `receive`, so that a flood cannot keep the loop from planning."""
+
+
+@dataclass(frozen=True)
+class CurveFiles:
+    """CURVE keys of the scheduler, and the folder with the public keys of workers that may join."""
+
+    secret_key: Path
+    allowed: Path
+
+
+class RouterLink:
+    """Binds `address`. Raises StartError when it is taken or the keys cannot be read."""
+
+    def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
+        self._context = zmq.Context()
+        self._authenticator = self._admit_only(curve) if curve else None
+        self._socket = self._context.socket(zmq.ROUTER)
+        try:
+            self._configure(curve)
+            previous = os.umask(0o177)
+            try:
+                self._socket.bind(address)
+            finally:
+                os.umask(previous)
+        except (zmq.ZMQError, OSError, ValueError) as error:
+            self.close()
+            raise StartError(f"cannot listen for workers on {address}: {error}") from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._woken, zmq.POLLIN)
+
+    def _configure(self, curve: CurveFiles | None) -> None:
+        socket = self._socket
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.SNDHWM, 16)
+        socket.setsockopt(zmq.RCVHWM, 1000)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, ZMQ_MESSAGE_BYTES)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000)
+        socket.setsockopt(zmq.HEARTBEAT_TTL, 6000)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.IPV6, 1)
+        if curve:
+            public, secret = zmq.auth.load_certificate(curve.secret_key)
+            if secret is None:
+                raise ValueError(f"{curve.secret_key} has no secret key")
+            socket.curve_publickey, socket.curve_secretkey = public, secret
+            socket.curve_server = True
+
+    def _admit_only(self, curve: CurveFiles) -> ThreadAuthenticator:
+        authenticator = ThreadAuthenticator(self._context)
+        authenticator.start()
+        authenticator.configure_curve(domain="*", location=str(curve.allowed))
+        return authenticator
+
+    def receive(self, timeout: float) -> list[tuple[Peer, bytes]]:
+        """Waits up to `timeout` seconds for a message or a `wake`; returns the messages that are there."""
+        for ready, _ in self._poller.poll(max(0, int(timeout * 1000))):
+            if ready == self._woken:
+                os.read(self._woken, 4096)
+        messages: list[tuple[Peer, bytes]] = []
+        while len(messages) < MOST_MESSAGES:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            messages.append((frames[0], frames[1] if len(frames) == 2 else b""))
+        return messages
+
+    def send(self, peer: Peer, frame: bytes) -> bool:
+        """Whether the peer is there and takes the message."""
+        try:
+            self._socket.send_multipart([peer, frame], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def wake(self) -> None:
+        """Ends a running `receive`. May be called by any thread."""
+        with suppress(BlockingIOError):
+            os.write(self._waker, b"!")
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self._context.term()
+        for end in ("_woken", "_waker"):
+            if hasattr(self, end):
+                os.close(getattr(self, end))
+
+
+def make_curve_keys(folder: Path, name: str) -> None:
+    """Writes `name`.key (public) and `name`.key_secret into `folder`."""
+    zmq.auth.create_certificates(folder, name)

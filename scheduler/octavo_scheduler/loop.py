@@ -1,0 +1,230 @@
+"""The thread that runs the core: messages in, events applied, plans out.
+
+A turn: read what workers sent and what the front posted, apply it with the current time, let every worker plan as long as it
+takes plans, hand all outputs to the front at once. Link and clock are arguments, so that tests replace just these two.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from octavo_scheduler import wire
+from octavo_scheduler.core import Core
+from octavo_scheduler.core.events import Lost, Output, Rates, Tick
+from octavo_scheduler.wire import BadMessage, Epoch, Greeting
+
+log = logging.getLogger("octavo.scheduler")
+
+HEARTBEAT_SECONDS = 0.5
+"""How often the scheduler says it is alive, which is also how soon it notices a closed connection."""
+IDLE_LEASE_SECONDS = 10.0
+"""A worker without a plan that is silent for so long is lost."""
+STEP_LEASE_SECONDS = 60.0
+"""The same with a plan: nothing is heard of a worker while it executes a step."""
+MOST_BAD_MESSAGES = 10
+"""Unreadable messages of one peer before it is dropped."""
+
+Command = Callable[[Core, float], list[Output]]
+
+
+class Link(Protocol):
+    """What the loop needs of a transport."""
+
+    def receive(self, timeout: float) -> list[tuple[bytes, bytes]]: ...
+    def send(self, peer: bytes, frame: bytes) -> bool: ...
+    def wake(self) -> None: ...
+
+
+@dataclass
+class Member:
+    """A worker that was welcomed."""
+
+    worker: str
+    peer: bytes
+    epoch: Epoch
+    heard_at: float
+    num_bad: int = 0
+    swapped_bytes: int = field(default=0)
+    swap_seconds: float = field(default=0.0)
+
+
+class Loop:
+    """Owns the core. All but `post` runs in one thread."""
+
+    def __init__(
+        self,
+        core: Core,
+        link: Link,
+        clock: Callable[[], float],
+        deliver: Callable[[list[Output]], None],
+        on_ready: Callable[[bool], object],
+        boot_id: int,
+    ) -> None:
+        """`deliver` gets all outputs of a turn; `on_ready` hears when the first worker is here and when the last is gone."""
+        self.core = core
+        self.members: dict[bytes, Member] = {}
+        self.weights_digest: bytes | None = None
+        self.num_stale = 0
+        self.num_bad = 0
+        self._link = link
+        self._clock = clock
+        self._deliver = deliver
+        self._on_ready = on_ready
+        self._is_ready = False
+        self._boot_id = boot_id
+        self._num_welcomed = 0
+        self._commands: SimpleQueue[Command] = SimpleQueue()
+        self._last_turn = clock()
+        self._last_heartbeat = self._last_turn
+        self._is_stopped = False
+
+    def post(self, command: Command) -> None:
+        """Has the loop run `command` in its next turn. May be called by any thread."""
+        self._commands.put(command)
+        self._link.wake()
+
+    def stop(self) -> None:
+        """Ends `run` after the turn at hand. May be called by any thread."""
+        self._is_stopped = True
+        self._link.wake()
+
+    def run(self) -> None:
+        """Turns until stopped, then says goodbye to the workers."""
+        while not self._is_stopped:
+            self.turn(self._patience())
+        for member in self.members.values():
+            self._link.send(member.peer, wire.encode_goodbye(member.epoch, "the scheduler stops"))
+
+    def _patience(self) -> float:
+        """Seconds until something has to be done even if nothing is heard."""
+        return max(0.0, min(HEARTBEAT_SECONDS, self.core.next_deadline - self._clock()))
+
+    def turn(self, timeout: float) -> None:
+        messages = self._link.receive(timeout)
+        now = self._clock()
+        outputs: list[Output] = []
+        for peer, frame in messages:
+            outputs += self._receive(peer, frame, now)
+        outputs += self._run_commands(now)
+        outputs += self.core.apply(Tick(), now)
+        outputs += self._watch(now)
+        outputs += self._plan(now)
+        if outputs:
+            self._deliver(outputs)
+        if self._is_ready != bool(self.members):
+            self._is_ready = bool(self.members)
+            self._on_ready(self._is_ready)
+
+    def _run_commands(self, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return outputs
+            outputs += command(self.core, now)
+
+    def _plan(self, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        for member in list(self.members.values()):
+            while (plan := self.core.plan(member.worker, now)) is not None:
+                if not self._link.send(member.peer, wire.encode_plan(member.epoch, plan)):
+                    outputs += self._lose(member, now, "its connection is closed")
+                    break
+        return outputs
+
+    def _receive(self, peer: bytes, frame: bytes, now: float) -> list[Output]:
+        member = self.members.get(peer)
+        try:
+            epoch, body = wire.decode(frame, member.worker if member else "")
+        except BadMessage as error:
+            return self._note_bad(member, now, str(error))
+        if isinstance(body, Greeting):
+            return self._greet(peer, body, now)
+        if member is None or epoch != member.epoch:
+            self.num_stale += 1
+            return []
+        member.heard_at = now
+        match body:
+            case wire.StepReport():
+                self._note_rates(member, body, now)
+                return self.core.apply(body.done, now)
+            case wire.Refused():
+                log.warning("worker %s refused step %d: %s", member.worker, body.nack.step, body.reason)
+                return self.core.apply(body.nack, now)
+            case wire.Leaving():
+                return self._lose(member, now, f"it left: {body.message}")
+        return []
+
+    def _note_bad(self, member: Member | None, now: float, problem: str) -> list[Output]:
+        self.num_bad += 1
+        if member is None:
+            return []
+        member.num_bad += 1
+        if member.num_bad < MOST_BAD_MESSAGES:
+            return []
+        return self._lose(member, now, problem)
+
+    def _note_rates(self, member: Member, report: wire.StepReport, now: float) -> None:
+        """Swaps are rare, so the copy rate is the average over all of this stay."""
+        if report.swapped_bytes and report.swap_seconds > 0:
+            member.swapped_bytes += report.swapped_bytes
+            member.swap_seconds += report.swap_seconds
+            self.core.apply(Rates(member.worker, member.swapped_bytes / member.swap_seconds, 0.0), now)
+
+    def _greet(self, peer: bytes, greeting: Greeting, now: float) -> list[Output]:
+        outputs: list[Output] = []
+        worker = greeting.joined.worker
+        for member in [m for m in self.members.values() if m.worker == worker or m.peer == peer]:
+            if member.peer == peer or not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
+                outputs += self._lose(member, now, "it dials again")
+        refusal = self._objection(greeting)
+        if refusal is not None:
+            log.warning("worker %s is refused: %s", worker, refusal[1])
+            self._link.send(peer, wire.encode_refusal(*refusal))
+            return outputs
+        self.weights_digest = greeting.weights_digest
+        self._num_welcomed += 1
+        member = Member(worker, peer, Epoch(self._boot_id, self._num_welcomed), now)
+        if not self._link.send(peer, wire.encode_welcome(member.epoch, HEARTBEAT_SECONDS, wire.PROTOCOL_MINOR)):
+            return outputs
+        self.members[peer] = member
+        log.info(
+            "worker %s joined: %d pages of %d tokens", worker, greeting.joined.device_pages, greeting.joined.page_size
+        )
+        return outputs + self.core.apply(greeting.joined, now)
+
+    def _objection(self, greeting: Greeting) -> "tuple[wire.RefusalReason, str] | None":
+        if greeting.protocol_major != wire.PROTOCOL_MAJOR:
+            mine, theirs = wire.PROTOCOL_MAJOR, greeting.protocol_major
+            return wire.REFUSED_PROTOCOL, f"the scheduler speaks step protocol {mine}, the worker {theirs}"
+        if self.weights_digest is not None and greeting.weights_digest != self.weights_digest:
+            return wire.REFUSED_WEIGHTS, "the worker has other weights than the model served here"
+        if any(member.worker == greeting.joined.worker for member in self.members.values()):
+            return wire.REFUSED_WORKER_ID, f"a worker named {greeting.joined.worker} is here already"
+        return None
+
+    def _watch(self, now: float) -> list[Output]:
+        """Heartbeats out; silent workers lost. If this very process was stopped for a while, nobody is blamed for it."""
+        if now - self._last_turn > IDLE_LEASE_SECONDS / 2:
+            for member in self.members.values():
+                member.heard_at = now
+        self._last_turn = now
+        if now - self._last_heartbeat < HEARTBEAT_SECONDS:
+            return []
+        self._last_heartbeat = now
+        outputs: list[Output] = []
+        for member in list(self.members.values()):
+            is_busy = bool(self.core.workers[member.worker].in_flight)
+            if now - member.heard_at > (STEP_LEASE_SECONDS if is_busy else IDLE_LEASE_SECONDS):
+                outputs += self._lose(member, now, "it is silent")
+            elif not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
+                outputs += self._lose(member, now, "its connection is closed")
+        return outputs
+
+    def _lose(self, member: Member, now: float, why: str) -> list[Output]:
+        log.warning("worker %s is gone: %s", member.worker, why)
+        del self.members[member.peer]
+        return self.core.apply(Lost(member.worker), now)

@@ -1,0 +1,115 @@
+"""The served model, as far as the scheduler knows it: names, limits, vocabulary, template. No weights."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from octavo_scheduler.errors import StartError
+from octavo_scheduler.gguf_model import GgufMetadata, gguf_tokenizer
+from octavo_scheduler.template import ChatTemplate
+from octavo_scheduler.tokens import Vocabulary
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """Lengths in tokens. `defaults` are the model's own sampling values, used where a request leaves them unset."""
+
+    name: str
+    vocabulary: Vocabulary
+    vocab_size: int
+    max_context: int
+    end_token_ids: frozenset[int]
+    template: ChatTemplate | None
+    defaults: dict[str, float]
+
+
+def load_model(path: Path, name: str | None = None) -> ServedModel:
+    """Reads a folder (config.json, tokenizer.json) or a .gguf file. Raises StartError, which says what is wrong."""
+    if path.is_dir():
+        return _from_folder(path, name or path.resolve().name)
+    if path.is_file() and path.suffix == ".gguf":
+        return _from_gguf(path, name or path.stem)
+    if path.exists():
+        raise StartError(f"{path} is neither a model folder nor a .gguf file")
+    raise StartError(f"the model {path} does not exist")
+
+
+def _from_gguf(path: Path, name: str) -> ServedModel:
+    metadata = GgufMetadata(path)
+    tokenizer = gguf_tokenizer(metadata)
+    tokens = metadata.need("tokenizer.ggml.tokens")
+    special = {
+        f"{key}_token": tokens[token]
+        for key in ("bos", "eos")
+        if (token := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None
+    }
+    source = metadata.get("tokenizer.chat_template")
+    return ServedModel(
+        name=name,
+        vocabulary=Vocabulary(tokenizer),
+        vocab_size=len(tokens),
+        max_context=metadata.max_context,
+        end_token_ids=frozenset(metadata.end_token_ids),
+        template=ChatTemplate(source, special) if source else None,
+        defaults={},
+    )
+
+
+def _from_folder(folder: Path, name: str) -> ServedModel:
+    config = _read_json(folder / "config.json")
+    generation = _read_json(folder / "generation_config.json", {})
+    settings = _read_json(folder / "tokenizer_config.json", {})
+    if not (folder / "tokenizer.json").is_file():
+        raise StartError(f"{folder} has no tokenizer.json")
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        vocab_size, max_context = int(config["vocab_size"]), int(config["max_position_embeddings"])
+    except KeyError as error:
+        raise StartError(f"{folder / 'config.json'} lacks {error}") from error
+    except Exception as error:  # the tokenizers library raises plain Exception for a file it cannot parse
+        raise StartError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
+    source = _template_source(folder, settings)
+    ends = generation.get("eos_token_id", config.get("eos_token_id"))
+    sampled = generation.get("do_sample", False)
+    return ServedModel(
+        name=name,
+        vocabulary=Vocabulary(tokenizer),
+        vocab_size=vocab_size,
+        max_context=max_context,
+        end_token_ids=frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends]),
+        template=ChatTemplate(source, _special_tokens(settings)) if source else None,
+        defaults={key: generation[key] for key in ("temperature", "top_p", "top_k") if sampled and key in generation},
+    )
+
+
+def _template_source(folder: Path, settings: dict[str, Any]) -> str | None:
+    own = folder / "chat_template.jinja"
+    if own.is_file():
+        return own.read_text(encoding="utf-8")
+    source = settings.get("chat_template")
+    if isinstance(source, list):
+        source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
+    return source
+
+
+def _special_tokens(settings: dict[str, Any]) -> dict[str, str]:
+    values = {key: settings.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: text for key, text in texts.items() if isinstance(text, str)}
+
+
+def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    if not path.is_file() and default is not None:
+        return default
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise StartError(f"{path.parent} has no {path.name}") from error
+    except (OSError, ValueError) as error:
+        raise StartError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise StartError(f"{path} does not hold a JSON object")
+    return content

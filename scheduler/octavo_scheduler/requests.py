@@ -1,0 +1,182 @@
+"""From a client's message to a validated request: everything is checked here, once, and nothing else passes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+from octavo.v1 import inference_pb2
+
+from octavo_scheduler import limits
+from octavo_scheduler.core.request import RequestSpec, Sampling
+from octavo_scheduler.errors import InvalidRequest, ModelNotFound
+from octavo_scheduler.model import ServedModel
+
+Options = inference_pb2.GenerationOptions
+
+MAX_SEED = (1 << 64) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """A request for the core, and what the front does with the answer."""
+
+    spec: RequestSpec
+    label: str
+    stops: tuple[str, ...]
+    include_stop: bool
+    skip_special_tokens: bool
+    stream_interval: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """What the front adds to a client's message."""
+
+    id: str
+    seed: int
+    deadline: float | None
+
+
+def parse_prompt(model: ServedModel, prompt: inference_pb2.Prompt) -> list[int]:
+    """The prompt's token ids. Raises InvalidRequest for an empty prompt and for ids outside the vocabulary."""
+    match prompt.WhichOneof("content"):
+        case "text":
+            _require(len(prompt.text) <= limits.MAX_PROMPT_BYTES, "the prompt's text is too long")
+            ids = model.vocabulary.encode(prompt.text)
+        case "token_ids":
+            ids = list(prompt.token_ids.ids)
+        case _:
+            ids = []
+    return check_prompt(model, ids)
+
+
+def parse_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMessage]) -> list[int]:
+    """The chat's token ids, through the model's template."""
+    if model.template is None:
+        raise InvalidRequest(f"the model {model.name} has no chat template; use Generate")
+    _require(0 < len(messages) <= limits.MAX_MESSAGES, f"a chat has 1 to {limits.MAX_MESSAGES} messages")
+    for message in messages:
+        _require(
+            message.role in ("system", "user", "assistant"),
+            f"a message's role is system, user or assistant, not {message.role!r}",
+        )
+    _require(sum(len(m.content) for m in messages) <= limits.MAX_PROMPT_BYTES, "the messages are too long")
+    turns = [(message.role, message.content) for message in messages]
+    return check_prompt(model, model.vocabulary.encode_chat(model.template, turns))
+
+
+def check_prompt(model: ServedModel, ids: list[int]) -> list[int]:
+    _require(bool(ids), "the prompt is empty: it needs at least one token")
+    _require(
+        len(ids) < model.max_context,
+        f"the prompt has {len(ids)} tokens; the context of {model.name} is {model.max_context} tokens, answer included",
+    )
+    outside = next((token for token in ids if token >= model.vocab_size), None)
+    _require(outside is None, f"token id {outside} is outside the vocabulary of {model.vocab_size} tokens")
+    return ids
+
+
+def check_model(model: ServedModel, name: str) -> None:
+    if name not in ("", model.name):
+        raise ModelNotFound(f"no model {name!r} is served here; there is {model.name!r}")
+
+
+def parse(model: ServedModel, prompt: list[int], options: Options, label: str, arrival: Arrival) -> Parsed:
+    """The request, checked. Raises InvalidRequest with a sentence that names the field and its range."""
+    _refuse_unsupported(options)
+    stopping, scheduling = options.stopping, options.scheduling
+    _require(len(label.encode()) <= limits.MAX_REQUEST_ID_BYTES, "request_id is too long")
+    _require(len(scheduling.tenant.encode()) <= limits.MAX_TENANT_BYTES, "tenant is too long")
+    ends = frozenset() if stopping.ignore_eos else model.end_token_ids
+    spec = RequestSpec(
+        id=arrival.id,
+        prompt=tuple(prompt),
+        max_tokens=_max_tokens(model, len(prompt), stopping),
+        stop_token_ids=ends | _stop_token_ids(model, stopping.stop_token_ids),
+        sampling=_sampling(model, options.sampling, arrival.seed),
+        priority=scheduling.priority,
+        tenant=scheduling.tenant,
+        deadline=arrival.deadline,
+    )
+    output = options.output
+    return Parsed(
+        spec=spec,
+        label=label or arrival.id,
+        stops=_stops(stopping.stop),
+        include_stop=stopping.include_stop,
+        skip_special_tokens=output.skip_special_tokens if output.HasField("skip_special_tokens") else True,
+        stream_interval=max(output.stream_interval, 1),
+    )
+
+
+def _require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise InvalidRequest(sentence)
+
+
+def _refuse_unsupported(options: Options) -> None:
+    """Fields of the schema that this version cannot honour are refused, never ignored."""
+    asked = {
+        "sampling.n above 1": options.sampling.n > 1,
+        "sampling.logit_bias": len(options.sampling.logit_bias) > 0,
+        "sampling.bad_words": len(options.sampling.bad_words) > 0,
+        "stopping.min_tokens": options.stopping.min_tokens > 0,
+        "output.logprobs": options.output.HasField("logprobs"),
+        "output.prompt_logprobs": options.output.HasField("prompt_logprobs"),
+        "scheduling.resume_from": options.scheduling.HasField("resume_from"),
+        "constraint": options.constraint.WhichOneof("kind") is not None,
+    }
+    for name, is_asked in asked.items():
+        _require(not is_asked, f"{name} is not supported by this version")
+
+
+def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.StoppingOptions) -> int | None:
+    if not stopping.HasField("max_tokens"):
+        return None
+    room = model.max_context - num_prompt
+    _require(stopping.max_tokens > 0, "max_tokens is 0; it must be at least 1")
+    _require(
+        stopping.max_tokens <= room,
+        f"max_tokens is {stopping.max_tokens}; after {num_prompt} prompt tokens the context of {model.max_context} "
+        f"has room for {room}",
+    )
+    return stopping.max_tokens
+
+
+def _stop_token_ids(model: ServedModel, ids: Sequence[int]) -> frozenset[int]:
+    _require(len(ids) <= limits.MAX_STOP_TOKEN_IDS, f"more than {limits.MAX_STOP_TOKEN_IDS} stop_token_ids")
+    for token in ids:
+        _require(
+            token < model.vocab_size, f"stop token id {token} is outside the vocabulary of {model.vocab_size} tokens"
+        )
+    return frozenset(ids)
+
+
+def _stops(stops: Sequence[str]) -> tuple[str, ...]:
+    _require(len(stops) <= limits.MAX_STOPS, f"more than {limits.MAX_STOPS} stop strings")
+    for stop in stops:
+        size = len(stop.encode())
+        _require(0 < size <= limits.MAX_STOP_BYTES, f"a stop string has 1 to {limits.MAX_STOP_BYTES} bytes, not {size}")
+    return tuple(stops)
+
+
+def _sampling(model: ServedModel, options: inference_pb2.SamplingOptions, drawn_seed: int) -> Sampling:
+    def value(name: str, default: float, span: tuple[float, float]) -> float:
+        given = getattr(options, name) if options.HasField(name) else model.defaults.get(name, default)
+        _require(
+            isfinite(given) and span[0] <= given <= span[1], f"{name} is {given}; it must lie in [{span[0]}, {span[1]}]"
+        )
+        return float(given)
+
+    top_p = value("top_p", 1.0, (0.0, 1.0))
+    _require(top_p > 0, "top_p is 0; it must lie in (0, 1]")
+    return Sampling(
+        temperature=value("temperature", 1.0, limits.TEMPERATURE),
+        top_p=top_p,
+        min_p=value("min_p", 0.0, limits.MIN_P),
+        top_k=int(value("top_k", 0, limits.TOP_K)),
+        repetition_penalty=value("repetition_penalty", 1.0, limits.REPETITION_PENALTY),
+        presence_penalty=value("presence_penalty", 0.0, limits.PRESENCE_PENALTY),
+        frequency_penalty=value("frequency_penalty", 0.0, limits.FREQUENCY_PENALTY),
+        seed=options.seed if options.HasField("seed") else drawn_seed,
+    )

@@ -1,0 +1,140 @@
+"""octavo.v1.InferenceService over the front. Thin: messages in, messages out, errors to status codes."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from octavo.v1 import inference_pb2 as pb
+from octavo.v1 import inference_pb2_grpc
+
+from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.errors import RequestError
+from octavo_scheduler.front import Begin, End, Event, Front, Piece
+from octavo_scheduler.requests import Parsed, check_model, parse, parse_messages, parse_prompt
+
+log = logging.getLogger("octavo.scheduler")
+
+Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+FINISH_REASONS = {
+    FinishReason.STOP: pb.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.CANCELLED: pb.FINISH_REASON_ABORTED,
+}
+
+
+class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
+    """One for each scheduler."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
+        try:
+            parsed = self._parse_prompt(request, context)
+            return await self._whole(parsed, pb.GenerateResponse(request_id=parsed.label))
+        except RequestError as error:
+            await context.abort(error.status, str(error))
+
+    async def GenerateStream(
+        self, request: pb.GenerateStreamRequest, context: Context
+    ) -> AsyncIterator[pb.GenerateStreamResponse]:
+        try:
+            parsed = self._parse_prompt(request, context)
+            async for event in self._front.stream(parsed):
+                yield pb.GenerateStreamResponse(request_id=parsed.label, **_event(event))
+        except RequestError as error:
+            await context.abort(error.status, str(error))
+
+    async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:
+        try:
+            parsed = self._parse_chat(request, context)
+            return await self._whole(parsed, pb.ChatResponse(request_id=parsed.label))
+        except RequestError as error:
+            await context.abort(error.status, str(error))
+
+    async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> AsyncIterator[pb.ChatStreamResponse]:
+        try:
+            parsed = self._parse_chat(request, context)
+            async for event in self._front.stream(parsed):
+                yield pb.ChatStreamResponse(request_id=parsed.label, **_event(event))
+        except RequestError as error:
+            await context.abort(error.status, str(error))
+
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
+        model = self._front.model
+        served = pb.Model(
+            name=model.name,
+            max_context=model.max_context,
+            vocab_size=model.vocab_size,
+            end_token_ids=sorted(model.end_token_ids),
+        )
+        return pb.ListModelsResponse(models=[served])
+
+    def _parse_prompt(self, request: pb.GenerateRequest | pb.GenerateStreamRequest, context: Context) -> Parsed:
+        check_model(self._front.model, request.model)
+        return self._parse(parse_prompt(self._front.model, request.prompt), request, context)
+
+    def _parse_chat(self, request: pb.ChatRequest | pb.ChatStreamRequest, context: Context) -> Parsed:
+        check_model(self._front.model, request.model)
+        return self._parse(parse_messages(self._front.model, request.messages), request, context)
+
+    def _parse(
+        self,
+        prompt: Sequence[int],
+        request: pb.GenerateRequest | pb.GenerateStreamRequest | pb.ChatRequest | pb.ChatStreamRequest,
+        context: Context,
+    ) -> Parsed:
+        arrival = self._front.arrival(context.time_remaining())
+        parsed = parse(self._front.model, list(prompt), request.options, request.request_id, arrival)
+        log.info("request %s: %d prompt tokens, seed %d", arrival.id, len(prompt), parsed.spec.sampling.seed)
+        return parsed
+
+    async def _whole(self, parsed: Parsed, response: Response) -> Response:
+        """The same events as a stream's, gathered."""
+        completion = response.completions.add()
+        async for event in self._front.stream(parsed):
+            match event:
+                case Piece():
+                    completion.text += event.text
+                    completion.token_ids.extend(event.tokens)
+                case End():
+                    completion.finish.CopyFrom(_finish(event))
+                    response.usage.CopyFrom(_usage(event))
+                    response.timings.CopyFrom(_timings(event))
+        return response
+
+
+def _event(event: Event) -> dict[str, Any]:
+    match event:
+        case Begin():
+            return {"start": pb.StreamStart(prompt_tokens=event.prompt_tokens, queue_seconds=event.queued)}
+        case Piece():
+            return {"delta": pb.Delta(text=event.text, token_ids=event.tokens, first_index=event.first_index)}
+        case End():
+            branch = pb.BranchEnd(finish=_finish(event))
+            return {"end": pb.StreamEnd(branches=[branch], usage=_usage(event), timings=_timings(event))}
+
+
+def _finish(end: End) -> pb.Finish:
+    finish = pb.Finish(reason=FINISH_REASONS[end.reason])
+    if end.stop is not None:
+        finish.stop = end.stop
+    elif end.stop_token is not None:
+        finish.token_id = end.stop_token
+    return finish
+
+
+def _usage(end: End) -> pb.Usage:
+    return pb.Usage(prompt_tokens=end.prompt_tokens, completion_tokens=end.completion_tokens)
+
+
+def _timings(end: End) -> pb.Timings:
+    return pb.Timings(
+        queue_seconds=end.queued,
+        first_token_seconds=end.first_token_seconds,
+        total_seconds=end.total_seconds,
+        preemptions=end.preemptions,
+    )

@@ -1,0 +1,41 @@
+"""Chat templates of the model's own folder or file, rendered in Jinja's immutable sandbox."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from octavo_scheduler.errors import InvalidRequest, StartError
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+class ChatTemplate:
+    """Renders [(role, content)] to the text that the model was trained on."""
+
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals.update(raise_exception=_raise, strftime_now=_now)
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise StartError(f"the model's chat template cannot be read: {error}") from error
+        self._special_tokens = special_tokens
+
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """Ends where the assistant's answer begins. Raises InvalidRequest when the template refuses the messages."""
+        turns: list[dict[str, Any]] = [{"role": role, "content": content} for role, content in messages]
+        try:
+            return self._template.render(messages=turns, add_generation_prompt=True, **self._special_tokens)
+        except TemplateError as error:
+            raise InvalidRequest(f"the model's chat template refuses these messages: {error}") from error

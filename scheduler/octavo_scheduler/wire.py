@@ -1,0 +1,235 @@
+"""Between the core's records and the step protocol's messages. Step protobuf types go no further than this module."""
+
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+from octavo.v1 import step_pb2
+
+from octavo_scheduler.core.events import Joined, Nack, Rates, StepDone
+from octavo_scheduler.core.plan import NewSlot, StepPlan
+
+PROTOCOL_MAJOR = 1
+PROTOCOL_MINOR = 0
+
+RefusalReason = step_pb2.Refusal.Reason
+REFUSED_PROTOCOL = step_pb2.Refusal.REASON_PROTOCOL
+REFUSED_WEIGHTS = step_pb2.Refusal.REASON_WEIGHTS
+REFUSED_WORKER_ID = step_pb2.Refusal.REASON_WORKER_ID
+REFUSED_GEOMETRY = step_pb2.Refusal.REASON_GEOMETRY
+
+_SWAP = sys.byteorder == "big"
+
+
+class BadMessage(Exception):
+    """A peer sent bytes that are not a message of the step protocol."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One stay of one worker."""
+
+    boot_id: int
+    counter: int
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """A Hello: what the core needs to know, and what the loop checks before it lets the worker in."""
+
+    joined: Joined
+    protocol_major: int
+    protocol_minor: int
+    weights_digest: bytes
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """A result: the core's event, and the measured speed of its page moves (bytes, seconds)."""
+
+    done: StepDone
+    execute_seconds: float
+    swapped_bytes: int
+    swap_seconds: float
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A heartbeat."""
+
+    phase: str
+    last_step: int
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A goodbye."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A nack, with the worker's reason for the operator's log."""
+
+    nack: Nack
+    reason: str
+
+
+Body = Greeting | StepReport | Refused | Alive | Leaving | Rates
+
+
+def column(code: str, values: Iterable[int] | Iterable[float]) -> bytes:
+    """Values as packed little-endian elements; `code` is an array type code (H uint16, i int32, f float32, Q uint64)."""
+    packed = array(code, values)
+    if _SWAP:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def uncolumn(code: str, data: bytes) -> "array[int]":
+    """The elements of a column; raises BadMessage when the bytes do not divide into elements."""
+    packed: array[int] = array(code)
+    if len(data) % packed.itemsize:
+        raise BadMessage(f"a column of {len(data)} bytes does not hold elements of {packed.itemsize}")
+    packed.frombytes(data)
+    if _SWAP:
+        packed.byteswap()
+    return packed
+
+
+def _moves(pairs: Sequence[tuple[int, int]]) -> step_pb2.PageMoves:
+    return step_pb2.PageMoves(
+        source=column("i", [source for source, _ in pairs]), target=column("i", [target for _, target in pairs])
+    )
+
+
+def _new_slots(slots: Sequence[NewSlot]) -> step_pb2.NewSlots:
+    sampling = [new.sequence.request.spec.sampling for new in slots]
+    return step_pb2.NewSlots(
+        slot=column("H", [new.slot for new in slots]),
+        num_tokens=column("i", [len(new.tokens) for new in slots]),
+        num_prompt=column("i", [new.sequence.num_prompt for new in slots]),
+        num_computed=column("i", [new.num_computed for new in slots]),
+        tokens=column("i", [token for new in slots for token in new.tokens]),
+        temperature=column("f", [s.temperature for s in sampling]),
+        top_p=column("f", [s.top_p for s in sampling]),
+        min_p=column("f", [s.min_p for s in sampling]),
+        top_k=column("i", [s.top_k for s in sampling]),
+        repetition_penalty=column("f", [s.repetition_penalty for s in sampling]),
+        presence_penalty=column("f", [s.presence_penalty for s in sampling]),
+        frequency_penalty=column("f", [s.frequency_penalty for s in sampling]),
+        seed=column("Q", [s.seed for s in sampling]),
+        branch=column("H", [new.sequence.branch for new in slots]),
+    )
+
+
+def _rows(plan: StepPlan) -> step_pb2.Rows:
+    """The defaults of the schema make a pure decode step one column of slots."""
+    rows = step_pb2.Rows(slot=column("H", plan.row_slots))
+    if any(count != 1 for count in plan.row_tokens):
+        rows.num_tokens = column("i", plan.row_tokens)
+    if not all(plan.row_samples):
+        rows.num_samples = column("H", plan.row_samples)
+    return rows
+
+
+def encode_plan(epoch: Epoch, plan: StepPlan) -> bytes:
+    """The plan as one envelope. Groups without content are left out."""
+    message = step_pb2.StepPlan(step=plan.step, full=plan.full)
+    if plan.freed_slots:
+        message.freed_slot = column("H", plan.freed_slots)
+    if plan.swap_out:
+        message.swap_out.CopyFrom(_moves(plan.swap_out))
+    if plan.swap_in:
+        message.swap_in.CopyFrom(_moves(plan.swap_in))
+    if plan.zero:
+        message.zero = column("i", plan.zero)
+    if plan.new_slots:
+        message.new_slots.CopyFrom(_new_slots(plan.new_slots))
+    if plan.growth:
+        message.growth.slot = column("H", [slot for slot, _ in plan.growth])
+        message.growth.num_pages = column("i", [len(pages) for _, pages in plan.growth])
+        message.growth.pages = column("i", [page for _, pages in plan.growth for page in pages])
+    if plan.row_slots:
+        message.rows.CopyFrom(_rows(plan))
+    return _envelope(epoch, plan=message)
+
+
+def encode_welcome(epoch: Epoch, heartbeat_seconds: float, protocol_minor: int) -> bytes:
+    return _envelope(
+        epoch, welcome=step_pb2.Welcome(heartbeat_seconds=heartbeat_seconds, protocol_minor=protocol_minor)
+    )
+
+
+def encode_refusal(reason: "RefusalReason", message: str) -> bytes:
+    return step_pb2.SchedulerMessage(refusal=step_pb2.Refusal(reason=reason, message=message)).SerializeToString()
+
+
+def encode_heartbeat(epoch: Epoch) -> bytes:
+    return _envelope(epoch, heartbeat=step_pb2.Heartbeat())
+
+
+def encode_goodbye(epoch: Epoch, message: str) -> bytes:
+    return _envelope(epoch, goodbye=step_pb2.Goodbye(message=message))
+
+
+def _envelope(epoch: Epoch, **body: object) -> bytes:
+    message = step_pb2.SchedulerMessage(**body)  # type: ignore[arg-type]
+    message.epoch.boot_id = epoch.boot_id
+    message.epoch.counter = epoch.counter
+    return message.SerializeToString()
+
+
+def decode(frame: bytes, worker: str) -> tuple[Epoch, Body]:
+    """A worker's message. `worker` is the id its connection greeted with ("" before); raises BadMessage."""
+    message = step_pb2.WorkerMessage()
+    try:
+        message.ParseFromString(frame)
+    except DecodeError as error:
+        raise BadMessage("a frame is not a WorkerMessage") from error
+    epoch = Epoch(message.epoch.boot_id, message.epoch.counter)
+    match message.WhichOneof("body"):
+        case "hello":
+            return epoch, _greeting(message.hello)
+        case "result":
+            return epoch, _report(worker, message.result)
+        case "nack":
+            reason = f"{step_pb2.Nack.Reason.Name(message.nack.reason)}: {message.nack.message}"
+            return epoch, Refused(Nack(worker, message.nack.step), reason)
+        case "heartbeat":
+            return epoch, Alive(step_pb2.Heartbeat.Phase.Name(message.heartbeat.phase), message.heartbeat.last_step)
+        case "goodbye":
+            return epoch, Leaving(message.goodbye.message)
+        case _:
+            raise BadMessage("a WorkerMessage says nothing")
+
+
+def _greeting(hello: step_pb2.Hello) -> Greeting:
+    geometry = hello.geometry
+    counts = (geometry.page_size, geometry.page_bytes, hello.device_pages, hello.max_slots, hello.max_step_tokens)
+    if not hello.worker_id or min(*counts, hello.max_context, hello.vocab_size) < 1 or hello.max_slots > 65536:
+        raise BadMessage("a Hello lacks an id, pages, slots or limits")
+    joined = Joined(
+        worker=hello.worker_id,
+        page_size=geometry.page_size,
+        page_bytes=geometry.page_bytes,
+        device_pages=hello.device_pages,
+        host_pages=hello.host_pages,
+        max_slots=hello.max_slots,
+        max_step_tokens=hello.max_step_tokens,
+        max_context=hello.max_context,
+        vocab_size=hello.vocab_size,
+        needs_zeroed_pages=hello.needs_zeroed_pages,
+        kernels=hello.kernels,
+        copy_bytes_per_second=max(hello.copy_bytes_per_second, 0.0),
+        prefill_tokens_per_second=max(hello.prefill_tokens_per_second, 0.0),
+    )
+    return Greeting(joined, hello.protocol_major, hello.protocol_minor, hello.weights_digest)
+
+
+def _report(worker: str, result: step_pb2.StepResult) -> StepReport:
+    done = StepDone(worker, result.step, tuple(uncolumn("i", result.token)))
+    return StepReport(done, result.execute_seconds, result.swapped_bytes, result.swap_seconds)

@@ -1,0 +1,147 @@
+"""A worker of paper: it speaks the true step protocol, but its pages hold token ids instead of K and V.
+
+Attention over a sequence is checked instead of computed: every position below a row's end must be found in the slot's pages,
+with the right token. A page that was freed too early, swapped wrongly or written twice shows up as PaperFault. The next
+token is a hash of the history, so that any schedule must give the same answer: `answer` says which.
+"""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+import numpy as np
+from octavo.v1 import step_pb2
+
+VOCAB_SIZE = 1000
+EMPTY = -1
+
+
+class PaperFault(AssertionError):
+    """The plan is wrong: the double found another page content than a correct plan leaves."""
+
+
+def next_token(history: Sequence[int], seed: int = 0) -> int:
+    return crc32(np.array([seed & 0xFFFF, *history], dtype="<i4").tobytes()) % VOCAB_SIZE
+
+
+def answer(prompt: Sequence[int], num_tokens: int, seed: int = 0) -> list[int]:
+    """The only right answer to a prompt."""
+    history = list(prompt)
+    for _ in range(num_tokens):
+        history.append(next_token(history, seed))
+    return history[len(prompt) :]
+
+
+def column(data: bytes, dtype: str) -> list[int]:
+    return [int(x) for x in np.frombuffer(data, dtype=dtype)]
+
+
+class Slot:
+    def __init__(self, tokens: list[int], num_computed: int, seed: int) -> None:
+        self.tokens = tokens
+        self.computed = num_computed
+        self.seed = seed
+        self.table: list[int] = []
+
+
+class PaperWorker:
+    """Executes plans on paper. Counts what it did."""
+
+    def __init__(
+        self, *, page_size: int = 4, pages: int = 16, host_pages: int = 8, max_slots: int = 8, max_step_tokens: int = 64
+    ) -> None:
+        self.page_size = page_size
+        self.num_pages, self.num_host_pages = pages, host_pages
+        self.max_slots, self.max_step_tokens = max_slots, max_step_tokens
+        self.reset()
+
+    def reset(self) -> None:
+        self.device = np.full((self.num_pages + 1, self.page_size), EMPTY)
+        self.host = np.full((self.num_host_pages + 1, self.page_size), EMPTY)
+        self.slots: dict[int, Slot] = {}
+        self.step = 0
+
+    def hello(self, worker_id: str = "paper", digest: bytes = b"paper") -> step_pb2.Hello:
+        return step_pb2.Hello(
+            protocol_major=1,
+            worker_id=worker_id,
+            weights_digest=digest,
+            geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=1024, layout="paper"),
+            device_pages=self.num_pages,
+            host_pages=self.num_host_pages,
+            max_slots=self.max_slots,
+            max_step_tokens=self.max_step_tokens,
+            max_context=4096,
+            vocab_size=VOCAB_SIZE,
+            kernels="paper",
+            batch_invariant=True,
+        )
+
+    def execute(self, plan: step_pb2.StepPlan) -> step_pb2.StepResult:
+        if plan.full:
+            self.slots.clear()
+        elif plan.step != self.step + 1:
+            raise PaperFault(f"step {plan.step} after {self.step}")
+        self.step = plan.step
+        for slot in column(plan.freed_slot, "<u2"):
+            del self.slots[slot]
+        self._move(plan.swap_out, self.device, self.host, forget=True)
+        self._move(plan.swap_in, self.host, self.device, forget=True)
+        self._start(plan.new_slots)
+        self._grow(plan.growth)
+        return step_pb2.StepResult(step=plan.step, token=np.array(self._rows(plan.rows), dtype="<i4").tobytes())
+
+    def _move(self, moves: step_pb2.PageMoves, source: np.ndarray, target: np.ndarray, *, forget: bool) -> None:
+        """All reads before all writes would hide a wrong order, so pages move one by one; a moved page is forgotten."""
+        for a, b in zip(column(moves.source, "<i4"), column(moves.target, "<i4"), strict=True):
+            if a == 0 or b == 0:
+                raise PaperFault("the null page is moved")
+            target[b] = source[a]
+            if forget:
+                source[a] = EMPTY
+
+    def _start(self, new: step_pb2.NewSlots) -> None:
+        tokens = column(new.tokens, "<i4")
+        columns = (new.slot, "<u2"), (new.num_tokens, "<i4"), (new.num_computed, "<i4"), (new.seed, "<u8")
+        for slot, num_tokens, num_computed, seed in zip(*(column(*c) for c in columns), strict=True):
+            if slot in self.slots or slot >= self.max_slots:
+                raise PaperFault(f"slot {slot} is taken or does not exist")
+            self.slots[slot] = Slot(tokens[:num_tokens], num_computed, seed)
+            tokens = tokens[num_tokens:]
+
+    def _grow(self, growth: step_pb2.TableGrowth) -> None:
+        pages = column(growth.pages, "<i4")
+        for slot, count in zip(column(growth.slot, "<u2"), column(growth.num_pages, "<i4"), strict=True):
+            self.slots[slot].table += pages[:count]
+            pages = pages[count:]
+        tables = [page for slot in self.slots.values() for page in slot.table]
+        if len(tables) != len(set(tables)) or not all(1 <= page <= self.num_pages for page in tables):
+            raise PaperFault("a page is in two tables or out of range")
+
+    def _rows(self, rows: step_pb2.Rows) -> list[int]:
+        names = column(rows.slot, "<u2")
+        counts = column(rows.num_tokens, "<i4") or [1] * len(names)
+        samples = column(rows.num_samples, "<u2") or [1] * len(names)
+        if sum(counts) > self.max_step_tokens:
+            raise PaperFault("a plan breaks the token budget")
+        return [
+            token
+            for name, count, sample in zip(names, counts, samples, strict=True)
+            for token in self._row(self.slots[name], count, sample)
+        ]
+
+    def _row(self, slot: Slot, count: int, sample: int) -> list[int]:
+        end = slot.computed + count
+        if count < 1 or end > len(slot.tokens) or len(slot.table) * self.page_size < end:
+            raise PaperFault(f"a row ends at {end} of {len(slot.tokens)} tokens in {len(slot.table)} pages")
+        flat = self.device[slot.table].reshape(-1)
+        flat[slot.computed : end] = slot.tokens[slot.computed : end]
+        self.device[slot.table] = flat.reshape(-1, self.page_size)
+        if list(flat[:end]) != slot.tokens[:end]:
+            raise PaperFault("a page holds other tokens than its sequence computed")
+        slot.computed = end
+        if bool(sample) != (end == len(slot.tokens)):
+            raise PaperFault("a row samples too early or not at all")
+        if not sample:
+            return []
+        slot.tokens.append(next_token(slot.tokens, slot.seed))
+        return slot.tokens[-1:]

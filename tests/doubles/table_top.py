@@ -1,0 +1,126 @@
+"""A whole service on a table top: the real core and the real codec, paper workers, a clock that is a number.
+
+Results come back when `deliver` is called, so that a test (or a seeded random walk) decides what is in flight. After every
+event the auditor runs.
+"""
+
+from collections import deque
+
+from octavo.v1 import step_pb2
+from octavo_scheduler.core import Core, Settings, events
+from octavo_scheduler.core.audit import violations
+from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Started
+from octavo_scheduler.core.request import RequestSpec, Sampling
+from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_plan
+
+from tests.doubles.paper_worker import PaperWorker
+
+EPOCH = Epoch(1, 1)
+
+
+def decoded(message: step_pb2.WorkerMessage, worker: str) -> object:
+    return decode(message.SerializeToString(), worker)[1]
+
+
+class TableTop:
+    def __init__(self, settings: Settings | None = None, **workers: PaperWorker) -> None:
+        self.core = Core(settings or Settings())
+        self.now = 0.0
+        self.workers: dict[str, PaperWorker] = {}
+        self.results: dict[str, deque[step_pb2.StepResult]] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.finished: dict[str, Finished] = {}
+        self.refused: dict[str, Refused] = {}
+        self.started: dict[str, Started] = {}
+        self.plan_bytes: list[int] = []
+        for name, worker in workers.items():
+            self.join(name, worker)
+
+    def join(self, name: str, worker: PaperWorker) -> None:
+        worker.reset()
+        self.workers[name], self.results[name] = worker, deque()
+        greeting = decoded(step_pb2.WorkerMessage(hello=worker.hello(name)), "")
+        assert isinstance(greeting, Greeting)
+        self.apply(greeting.joined)
+
+    def kill(self, name: str) -> None:
+        del self.workers[name], self.results[name]
+        self.apply(events.Lost(name))
+
+    def submit(self, name: str, prompt: list[int], max_tokens: int | None = 8, **fields: object) -> None:
+        sampling = Sampling(seed=fields.pop("seed", 0))  # type: ignore[arg-type]
+        spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields)  # type: ignore[arg-type]
+        self.tokens[name] = []
+        self._note(self.core.submit(spec, self.now))
+
+    def abort(self, name: str, at: int | None = None) -> None:
+        self._note(self.core.abort(name, self.now, at))
+
+    def apply(self, event: events.Event) -> None:
+        self._note(self.core.apply(event, self.now))
+
+    def plan(self, name: str) -> bool:
+        """Makes and executes the worker's next plan; its result waits for `deliver`."""
+        plan = self.core.plan(name, self.now)
+        self._audit()
+        if plan is None:
+            return False
+        message = step_pb2.SchedulerMessage()
+        message.ParseFromString(encode_plan(EPOCH, plan))
+        self.plan_bytes.append(message.plan.ByteSize())
+        self.results[name].append(self.workers[name].execute(message.plan))
+        return True
+
+    def deliver(self, name: str) -> bool:
+        if not self.results[name]:
+            return False
+        report = decoded(step_pb2.WorkerMessage(result=self.results[name].popleft()), name)
+        assert isinstance(report, StepReport)
+        self.apply(report.done)
+        return True
+
+    def turn(self) -> bool:
+        """Every worker gets what plans it takes, then gives one result."""
+        moved = False
+        for name in list(self.workers):
+            while self.plan(name):
+                moved = True
+        for name in list(self.workers):
+            moved |= self.deliver(name)
+        return moved
+
+    def run(self, limit: int = 10_000) -> None:
+        for _ in range(limit):
+            if not self.turn():
+                return
+        raise AssertionError(f"the table top is still busy after {limit} turns")
+
+    def assert_empty(self) -> None:
+        assert not self.core.requests
+        assert not self.core.waiting
+        for name, worker in self.core.workers.items():
+            assert worker.device.num_free == worker.device.total
+            assert worker.host.num_free == worker.host.total
+            assert not worker.running
+            assert not worker.swapped
+            assert not self.workers[name].slots
+
+    def _note(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            assert output.request not in self.finished, "nothing follows the end of a request"
+            match output:
+                case Started():
+                    assert output.request not in self.started
+                    self.started[output.request] = output
+                case Committed():
+                    assert output.index == len(self.tokens[output.request]), "tokens come in order, each once"
+                    self.tokens[output.request].append(output.token)
+                case Finished():
+                    self.finished[output.request] = output
+                case Refused():
+                    self.refused[output.request] = output
+        self._audit()
+
+    def _audit(self) -> None:
+        found = violations(self.core)
+        assert not found, found

@@ -1,0 +1,104 @@
+"""The core under seeded random histories: joins, losses, arrivals, cancels, results in any interleaving."""
+
+import random
+
+import pytest
+from octavo_scheduler.core import Settings
+from octavo_scheduler.core.events import Drain, Nack, Tick
+from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.core.states import WorkerState
+
+from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
+from tests.doubles.table_top import TableTop
+
+
+def walk(seed: int, num_events: int = 500) -> TableTop:
+    draw = random.Random(seed)
+    settings = Settings(
+        max_chunk=draw.choice([None, 1, 3, 7]),
+        max_step_tokens=draw.choice([8, 16, 64]),
+        preempt=draw.choice(["auto", "swap", "drop"]),
+        plans_in_flight=draw.choice([1, 2]),
+        max_overtakes=draw.choice([1, 4]),
+    )
+    table = TableTop(settings)
+    asked: dict[str, tuple[list[int], int, int]] = {}
+
+    def paper_worker() -> PaperWorker:
+        return PaperWorker(
+            page_size=draw.choice([1, 2, 3]),
+            pages=draw.choice([12, 16, 32]),
+            host_pages=draw.choice([0, 4, 16]),
+            max_slots=draw.choice([3, 8]),
+        )
+
+    table.join("w0", paper_worker())
+    for number in range(num_events):
+        table.now += draw.random()
+        names = list(table.workers)
+        choice = draw.random()
+        if choice < 0.08:
+            name = f"r{number}"
+            prompt = [draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 7))]
+            asked[name] = (prompt, draw.randrange(1, 30), draw.randrange(3))
+            deadline = table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None
+            table.submit(
+                name, prompt, asked[name][1], seed=asked[name][2], deadline=deadline, priority=draw.randrange(2)
+            )
+        elif choice < 0.09 and table.core.requests:
+            table.abort(draw.choice(sorted(table.core.requests)), at=draw.choice([None, None, 0]))
+        elif choice < 0.094 and len(names) < 3:
+            table.join(f"w{number}", paper_worker())
+        elif choice < 0.098 and len(names) > 1:
+            table.kill(draw.choice(names))
+        elif choice < 0.1:
+            drained = draw.choice(names)
+            if table.core.workers[drained].state is WorkerState.READY and len(names) > 1:
+                table.apply(Drain(drained))
+        elif choice < 0.104:
+            nacked = draw.choice(names)
+            if table.results[nacked]:
+                step = table.results[nacked][0].step
+                table.results[nacked].clear()
+                table.apply(Nack(nacked, step))
+        elif choice < 0.12:
+            table.apply(Tick())
+        elif choice < 0.56:
+            table.plan(draw.choice(names))
+        else:
+            table.deliver(draw.choice(names))
+    table.join("last", PaperWorker(page_size=4, pages=64))
+    table.run()
+    check(table, asked)
+    return table
+
+
+def check(table: TableTop, asked: dict[str, tuple[list[int], int, int]]) -> None:
+    table.assert_empty()
+    for name, (prompt, max_tokens, seed) in asked.items():
+        assert (name in table.finished) != (name in table.refused), "each request ends exactly once"
+        if name in table.refused:
+            assert not table.tokens[name]
+            continue
+        end = table.finished[name]
+        expected = answer(prompt, max_tokens, seed)
+        assert table.tokens[name] == expected[: len(table.tokens[name])]
+        if end.reason is FinishReason.LENGTH:
+            assert len(table.tokens[name]) == max_tokens == end.num_tokens
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_any_history_keeps_every_law_and_every_answer(block: int) -> None:
+    swaps = drops = 0
+    for seed in range(block * 40, (block + 1) * 40):
+        table = walk(seed)
+        swaps += table.core.counters.swaps + sum(w.num_swaps for w in table.core.workers.values())
+        drops += table.core.counters.drops + sum(w.num_drops for w in table.core.workers.values())
+    assert swaps > 20
+    assert drops > 20
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    first, second = walk(7), walk(7)
+    assert first.tokens == second.tokens
+    assert first.plan_bytes == second.plan_bytes
