@@ -1,0 +1,69 @@
+"""Paged attention with online softmax over blocks of pages.
+
+Keys and values are read one block of whole pages at a time (128 positions, aligned to absolute positions), for all
+rows of a group at once. No sequence's K or V is ever contiguous beyond such a block.
+"""
+
+import torch
+from torch import Tensor
+
+from octavo_kernels.ops import Step
+from octavo_kernels.reference.groups import Block, Group, Workspace
+
+
+def attention(q: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor) -> None:
+    """See ops.Attention."""
+    work = step.workspace
+    assert isinstance(work, Workspace), "prepare(step) comes before attention"
+    halves = pool.view(-1, step.geometry.page_size * step.geometry.head_dim)
+    for group in work.groups:
+        result = attend(group, q, halves, layer, step.geometry.num_kv_heads, work)
+        out[group.token[group.is_real]] = result[group.is_real].to(out.dtype)
+
+
+def attend(group: Group, q: Tensor, halves: Tensor, layer: int, kv: int, work: Workspace) -> Tensor:
+    """[rows, queries, H, D] float32."""
+    (rows, width), (_, heads, dim) = group.token.shape, q.shape
+    shared = heads // kv
+    # [rows, KV, shared * queries, D]: query heads that share a KV head are further queries of it.
+    queries = q[group.token].float().view(rows, width, kv, shared, dim).permute(0, 2, 3, 1, 4)
+    queries = (queries * dim**-0.5).reshape(rows, kv, shared * width, dim)
+    top = queries.new_full((rows, kv, shared * width, 1), -torch.inf)
+    total = torch.zeros_like(top)
+    mixed = torch.zeros_like(queries)
+    for block in group.blocks:
+        n = block.num_rows
+        keys, values = read(block, halves, layer, kv, dim, work)
+        fold(block, queries[:n], keys, values, top[:n], total[:n], mixed[:n])
+    result = (mixed / total).view(rows, kv, shared, width, dim)
+    return result.permute(0, 3, 1, 2, 4).reshape(rows, width, heads, dim)
+
+
+def read(block: Block, halves: Tensor, layer: int, kv: int, dim: int, work: Workspace) -> tuple[Tensor, Tensor]:
+    """K and V of a block, each float32 [rows, KV, positions, D]. Positions that hold no token have a V of 0."""
+    index = (block.index + layer * kv * 2).view(-1)
+    keys, values = work.keys[: index.numel()], work.values[: index.numel()]
+    torch.index_select(halves, 0, index, out=keys)
+    torch.index_select(halves, 0, index + 1, out=values)
+    shape = (block.num_rows, kv, -1, dim)
+    values = values.view(shape).float()
+    if block.dead_values is not None:
+        values.masked_fill_(block.dead_values, 0)  # a weight of 0 does not silence a NaN
+    return keys.view(shape).float(), values
+
+
+def fold(
+    block: Block, queries: Tensor, keys: Tensor, values: Tensor, top: Tensor, total: Tensor, mixed: Tensor
+) -> None:
+    """Fold one block into the running maximum `top`, the sum `total` and the weighted values `mixed`, in place."""
+    scores = queries @ keys.transpose(-1, -2)
+    if block.masked is not None:
+        rows, kv, _, positions = scores.shape
+        by_query = scores.view(rows, kv, -1, block.masked.shape[-2], positions)
+        by_query.masked_fill_(block.masked, -torch.inf)
+    new_top = torch.maximum(top, scores.amax(-1, keepdim=True))
+    weights = scores.sub_(new_top).exp_()
+    keep = (top - new_top).exp_()
+    total.mul_(keep).add_(weights.sum(-1, keepdim=True))
+    mixed.mul_(keep).add_(weights @ values)
+    top.copy_(new_top)

@@ -1,0 +1,42 @@
+"""Sampling state made by hand."""
+
+import torch
+from octavo_kernels.ops import Geometry, Ops, Sampling
+from torch import Tensor
+
+from tests.kernels.steps import empty_step, int32
+
+GEOMETRY = Geometry(16, 1, 1, 8, torch.float32)
+
+
+def sampling_of(slots: int, **columns: object) -> Sampling:
+    """Greedy and without any filter, except for the columns given (a value for all slots, or one each)."""
+    defaults: dict[str, tuple[object, torch.dtype]] = {
+        "temperature": (0, torch.float32),
+        "top_p": (1, torch.float32),
+        "min_p": (0, torch.float32),
+        "top_k": (0, torch.int32),
+        "repetition_penalty": (1, torch.float32),
+        "presence_penalty": (0, torch.float32),
+        "frequency_penalty": (0, torch.float32),
+        "seed": (0, torch.int64),
+        "branch": (0, torch.int32),
+        "num_prompt": (0, torch.int32),
+        "length": (0, torch.int32),
+    }
+    values = {
+        name: torch.as_tensor(columns.get(name, value), dtype=dtype).expand(slots).contiguous()
+        for name, (value, dtype) in defaults.items()
+    }
+    history = torch.as_tensor(columns.get("history", torch.zeros(slots, 4)), dtype=torch.int32)
+    return Sampling(history=history, **values)
+
+
+def sample(ops: Ops, logits: Tensor, sampling: Sampling, slots: list[int] | None = None) -> list[int]:
+    """One token for each row of logits, row i drawn for slots[i] (i when not given)."""
+    slots = list(range(len(logits))) if slots is None else slots
+    step, out = empty_step(GEOMETRY), torch.zeros(len(slots), dtype=torch.int32)
+    step.sample_row, step.sample_slot, step.num_samples = int32(*range(len(slots))), int32(*slots), len(slots)
+    ops.sample(logits.clone(), sampling, step, out)
+    drawn: list[int] = out.tolist()
+    return drawn

@@ -1,0 +1,43 @@
+"""Turns a tiny model folder into a GGUF file, as llama.cpp's converter would."""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+from octavo_worker.weights import gguf_name
+from safetensors.numpy import load_file
+
+
+def write_gguf(folder: Path, path: Path, *, matrices: gguf.GGMLQuantizationType, **metadata: str) -> Path:
+    """Matrices in the type given, vectors in float32. `metadata`: further strings."""
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_token_list(["a", "b"])
+    for key, value in metadata.items():
+        writer.add_string(key.replace("__", "."), value)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if name.endswith("q_proj.weight"):
+            tensor = permute(tensor, config["num_attention_heads"])
+        if name.endswith("k_proj.weight"):
+            tensor = permute(tensor, config["num_key_value_heads"])
+        kind = matrices if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(gguf_name(name), gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def permute(rows: np.ndarray, heads: int) -> np.ndarray:
+    """As in llama.cpp's convert_hf_to_gguf."""
+    return rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)

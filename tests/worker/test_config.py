@@ -1,0 +1,63 @@
+"""Flags and values that are refused, each with a sentence."""
+
+from pathlib import Path
+
+import pytest
+from octavo_worker.config import WorkerConfig, parse_bytes
+from octavo_worker.errors import ConfigError
+from octavo_worker.flags import read_flags
+
+BASE = ["--model", "m", "--scheduler", "ipc:///run/octavo.ipc"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1048576", 2**20), ("2GiB", 2**31), ("1.5 KiB", 1536), ("3MB", 3_000_000), ("7B", 7)]
+)
+def test_sizes_are_read_with_their_units(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "2 gigs", "-1MiB", "1e9"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a size"):
+        parse_bytes(text)
+
+
+def test_flags_become_one_frozen_configuration() -> None:
+    config = read_flags([*BASE, "--kv-cache-memory", "1GiB", "--swap-space", "1MiB", "--invariant", "--max-slots", "9"])
+    assert (config.model, config.kv_cache_memory, config.swap_space) == (Path("m"), 2**30, 2**20)
+    assert (config.invariant, config.max_slots, config.page_size, config.dtype) == (True, 9, 16, "auto")
+    with pytest.raises(AttributeError):
+        config.max_slots = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--pages", "0"], "--pages lies between 1 and"),
+        (["--page-size", "0"], "--page-size lies between 1 and 1024, not at 0"),
+        (["--max-slots", "70000"], "--max-slots lies between 1 and 65535"),
+        (["--threads", "0"], "--threads lies between"),
+        (["--kv-memory-share", "1.5"], "--kv-memory-share lies above 0 and up to 0.95"),
+        (["--pages", "5", "--kv-cache-memory", "1GiB"], "not allowed with argument"),
+        (["--dtype", "int8"], "invalid choice"),
+        (["--invariant", "--dtype", "bfloat16"], "--invariant works in float32 only"),
+        (["--curve-key", "k"], "--curve-key and --curve-server-key go together"),
+        (["--unknown"], "unrecognized arguments"),
+    ],
+)
+def test_bad_flags_are_refused(flags: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read_flags([*BASE, *flags])
+
+
+def test_loopback_needs_no_keys_and_another_machine_does() -> None:
+    for address in ("tcp://127.0.0.1:5", "tcp://localhost:5", "tcp://[::1]:5", "ipc:///run/x"):
+        read_flags(["--model", "m", "--scheduler", address])
+    with pytest.raises(ConfigError, match="the link is not encrypted"):
+        read_flags(["--model", "m", "--scheduler", "tcp://scheduler:5555"])
+
+
+def test_a_configuration_made_in_code_is_checked_too() -> None:
+    with pytest.raises(ConfigError, match="--host-pages"):
+        WorkerConfig(model=Path("m"), host_pages=-1)

@@ -1,0 +1,183 @@
+"""Executing plans: deltas, swaps, copies, forks, and what is counted."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from octavo.v1 import step_pb2 as wire
+from octavo_worker.errors import PlanRefused, Reason
+from octavo_worker.runner import Runner
+
+from tests.worker.plans import Driver, growth, int32, moves, new_slots, rows, uint16
+
+PROMPT = np.random.default_rng(5).integers(3, 320, 37).tolist()
+Make = Callable[..., Runner]
+
+
+def test_hello_says_what_the_worker_can_hold(make_runner: Make) -> None:
+    runner = make_runner(pages=9, host_pages=3, worker_id="w1", max_slots=5, max_step_tokens=40)
+    hello = runner.hello()
+    assert (hello.worker_id, hello.device_pages, hello.host_pages, hello.max_slots) == ("w1", 9, 3, 5)
+    assert (hello.max_step_tokens, hello.max_context, hello.vocab_size) == (40, 512, 320)
+    assert (hello.kernels, hello.batch_invariant, hello.needs_zeroed_pages) == ("reference", False, False)
+    page = hello.geometry
+    assert (page.page_size, page.num_layers, page.num_kv_heads, page.head_dim) == (16, 2, 2, 16)
+    assert (page.dtype, page.layout, page.page_bytes) == ("float32", "ref.token_dim", 16 * 2 * 2 * 16 * 2 * 4)
+    assert len(hello.weights_digest) == 32
+
+
+def test_a_steady_decode_plan_carries_a_slot_and_nothing_else(make_runner: Make) -> None:
+    driver = Driver(make_runner())
+    first = driver.send(new_slots=new_slots({3: PROMPT}), growth=growth({3: [5, 2, 9, 4]}), rows=rows({3: 37}))
+    plan = wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(3)))
+    assert plan.ByteSize() <= 10
+    driver.runner.execute(plan)
+    history = driver.runner.slots.history[3]
+    assert history[:38].tolist() == PROMPT + first
+    assert driver.runner.slots.counts.length[3] == 39
+    assert driver.runner.counters.tokens_computed == 38
+    assert driver.runner.counters.tokens_sampled == 2
+
+
+def test_rows_of_many_slots_answer_as_each_would_alone(make_runner: Make) -> None:
+    prompts = {slot: PROMPT[slot : slot + 5 + 4 * slot] for slot in range(6)}
+    truth = [Driver(make_runner(invariant=True)).generate(prompt, 4) for prompt in prompts.values()]
+    driver = Driver(make_runner(invariant=True))
+    pages = {slot: driver.take(3) for slot in prompts}
+    out = [
+        driver.send(
+            new_slots=new_slots(prompts), growth=growth(pages), rows=rows({s: len(p) for s, p in prompts.items()})
+        )
+    ]
+    order = [4, 0, 5, 2, 1, 3]
+    for _ in range(3):
+        drawn = driver.send(rows=wire.Rows(slot=uint16(*order)))
+        out.append([drawn[order.index(slot)] for slot in prompts])
+    assert [list(answer) for answer in zip(*out, strict=True)] == truth
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_sequence_interrupted_at_any_token_goes_on_as_if_nothing_had_happened(make_runner: Make, swap: bool) -> None:
+    sampling = {"temperature": 0.9, "top_p": 0.95, "seed": 77}
+    settings = {"invariant": True, "host_pages": 8}
+    truth = Driver(make_runner(**settings)).generate(PROMPT, 12, sampling=sampling)
+    runner = make_runner(**settings)
+    for cut in range(1, 12):
+        runner.reset()
+        driver = Driver(runner)
+        driver.send(new_slots=new_slots({0: PROMPT}, sampling=sampling), growth=growth({0: [1, 2, 3, 4]}))
+        out = driver.send(rows=rows({0: 37}))
+        while len(out) < cut:
+            out += driver.send(rows=wire.Rows(slot=uint16(0)))
+        known = PROMPT + out
+        again = new_slots({7: known}, num_prompt=37, computed=len(known) - 1 if swap else 0, sampling=sampling)
+        pages = {7: [11, 9, 10, 12]}
+        if swap:
+            driver.send(freed_slot=uint16(0), swap_out=moves({1: 3, 2: 8, 3: 1, 4: 2}))
+            runner.cache.pool.fill_(float("nan"))
+            back = moves({3: 11, 8: 9, 1: 10, 2: 12})
+            out += driver.send(swap_in=back, new_slots=again, growth=growth(pages), rows=wire.Rows(slot=uint16(7)))
+        else:
+            driver.send(freed_slot=uint16(0))
+            out += driver.send(new_slots=again, growth=growth(pages), rows=rows({7: len(known)}))
+        while len(out) < 12:
+            out += driver.send(rows=wire.Rows(slot=uint16(7)))
+        assert out == truth
+
+
+def test_a_swap_moves_exactly_its_pages_and_their_bytes(make_runner: Make) -> None:
+    driver = Driver(make_runner(pages=6, host_pages=4))
+    cache = driver.runner.cache
+    cache.pool.view(-1).numpy().view(np.int32)[:] = np.random.default_rng(0).integers(
+        -(2**31), 2**31, cache.pool.numel(), dtype=np.int32
+    )
+    before = cache.pool.numpy().view(np.int32).copy()
+    driver.send(swap_out=moves({2: 4, 5: 1}))
+    host = cache.host.numpy().view(np.int32)
+    assert np.array_equal(host[[4, 1]], before[[2, 5]])
+    assert not host[[0, 2, 3]].any()
+    driver.send(swap_in=moves({4: 6, 1: 3}))
+    after = cache.pool.numpy().view(np.int32)
+    assert np.array_equal(after[[6, 3]], before[[2, 5]])
+    assert np.array_equal(after[[0, 1, 2, 4, 5]], before[[0, 1, 2, 4, 5]])
+    assert [result.swapped_bytes for result in driver.results] == [2 * cache.geometry.page_bytes] * 2
+    assert cache.swapped_bytes == 4 * cache.geometry.page_bytes
+
+
+def test_moves_are_observed_in_the_order_of_the_plan(make_runner: Make) -> None:
+    """Swap out, swap in, copy, zero: page 1 leaves, is overwritten, copied, and zeroed at last."""
+    driver = Driver(make_runner(pages=4, host_pages=2))
+    cache = driver.runner.cache
+    cache.pool[1], cache.host[2] = 1.0, 2.0
+    driver.send(swap_out=moves({1: 1}), swap_in=moves({2: 1}), copy=moves({1: 3}), zero=int32(1))
+    assert bool((cache.host[1] == 1).all())
+    assert bool((cache.pool[3] == 2).all())
+    assert not cache.pool[1].any()
+    assert cache.pages_copied == 1
+
+
+def test_a_plan_without_rows_is_answered_without_tokens(make_runner: Make) -> None:
+    driver = Driver(make_runner())
+    assert driver.send() == []
+    assert (driver.results[0].step, driver.runner.last_step) == (1, 1)
+
+
+def test_branches_are_drawn_from_one_row_and_go_their_own_ways(make_runner: Make) -> None:
+    sampling = {"temperature": 1.0, "seed": 9}
+    truth = []
+    for branch in range(3):
+        alone = Driver(make_runner(invariant=True))
+        truth.append(alone.generate(PROMPT[:32], 5, sampling={**sampling, "branch": branch}))
+
+    driver = Driver(make_runner(invariant=True))
+    forks = wire.Forks(
+        source=uint16(0, 0), target=uint16(1, 2), branch=uint16(1, 2), seed=np.array([9, 9], "<u8").tobytes()
+    )
+    out = [
+        driver.send(
+            new_slots=new_slots({0: PROMPT[:32]}, sampling=sampling),
+            growth=growth({0: [1, 2]}),
+            forks=forks,
+            rows=wire.Rows(slot=uint16(0), num_tokens=int32(32), num_samples=uint16(3), sample_slot=uint16(0, 1, 2)),
+        )
+    ]
+    assert driver.runner.step.num_head_rows == 1
+    own = growth({0: [3], 1: [4], 2: [5]})
+    out.append(driver.send(growth=own, rows=wire.Rows(slot=uint16(0, 1, 2))))
+    while len(out) < 5:
+        out.append(driver.send(rows=wire.Rows(slot=uint16(0, 1, 2))))
+    assert [list(answer) for answer in zip(*out, strict=True)] == truth
+    assert len({tuple(answer) for answer in truth}) == 3
+
+
+def test_only_rows_that_sample_go_through_the_head(make_runner: Make) -> None:
+    driver = Driver(make_runner())
+    driver.send(
+        new_slots=new_slots({0: PROMPT, 1: PROMPT}),
+        growth=growth({0: [1, 2, 3], 1: [4, 5, 6]}),
+        rows=rows({0: 20, 1: 37}, [0, 1]),
+    )
+    assert driver.runner.step.num_head_rows == 1
+
+
+def test_a_step_that_fails_is_answered_and_leaves_no_slot(make_runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(make_runner())
+    driver.send(new_slots=new_slots({0: PROMPT}), growth=growth({0: [1, 2, 3]}), rows=rows({0: 37}))
+
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver.runner.decoder, "forward", out_of_memory)
+        with pytest.raises(PlanRefused, match="step 2 failed: MemoryError: no room") as refusal:
+            driver.send(rows=wire.Rows(slot=uint16(0)))
+    assert refusal.value.reason is Reason.FAILED
+    assert not driver.runner.slots.counts.is_active.any()
+    driver.send(full=True, new_slots=new_slots({0: PROMPT}), growth=growth({0: [1, 2, 3]}), rows=rows({0: 37}))
+
+
+def test_pages_are_sized_from_memory_when_no_number_is_given(make_runner: Make) -> None:
+    page_bytes = make_runner().cache.geometry.page_bytes
+    runner = make_runner(pages=None, kv_cache_memory=page_bytes * 10 + 5, swap_space=page_bytes * 3)
+    assert (runner.cache.device_pages, runner.cache.host_pages) == (9, 3)
+    assert runner.cache.pool.nbytes == page_bytes * 10

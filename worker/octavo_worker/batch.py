@@ -1,0 +1,241 @@
+"""Between the step protocol and the worker: protobuf messages end here.
+
+`read_plan` turns a StepPlan's byte columns into numpy arrays and fills in the defaults that the protocol allows.
+It refuses columns whose lengths do not fit each other; whether the numbers make sense is for `check`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from octavo.v1 import step_pb2
+from octavo_kernels.ops import Geometry, Ops
+
+from octavo_worker.errors import PlanRefused, Reason
+from octavo_worker.limits import Limits
+from octavo_worker.slots import SAMPLING_COLUMNS, Array
+
+PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 0
+StepPlan: TypeAlias = step_pb2.StepPlan
+StepResult: TypeAlias = step_pb2.StepResult
+Hello: TypeAlias = step_pb2.Hello
+UINT16, INT32, FLOAT32, UINT64 = (np.dtype(code) for code in ("<u2", "<i4", "<f4", "<u8"))
+SAMPLING_FORMATS = {"seed": UINT64, "branch": UINT16, "top_k": INT32, "num_prompt": INT32}  # the others: float32
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Pages copied from `source` to `target`, pairwise."""
+
+    source: Array
+    target: Array
+
+
+@dataclass(frozen=True, slots=True)
+class NewSlots:
+    """Slots that start. `tokens` holds all histories one after the other."""
+
+    slot: Array
+    num_tokens: Array
+    num_computed: Array
+    tokens: Array
+    sampling: dict[str, Array]  # by the names of SAMPLING_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Pages added at the end of tables. `pages` holds those of all slots one after the other."""
+
+    slot: Array
+    num_pages: Array
+    pages: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """Slots copied."""
+
+    source: Array
+    target: Array
+    branch: Array
+    seed: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What is computed. `sample_slot` holds the slots of all rows one after the other."""
+
+    slot: Array
+    num_tokens: Array
+    num_samples: Array
+    sample_slot: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A StepPlan in numpy. Slots and counts are int64."""
+
+    step: int
+    full: bool
+    freed: Array
+    swap_out: Moves
+    swap_in: Moves
+    copy: Moves
+    zero: Array
+    new: NewSlots
+    growth: Growth
+    forks: Forks
+    rows: Rows
+
+
+def refuse(message: str) -> PlanRefused:
+    """An INVALID plan."""
+    return PlanRefused(Reason.INVALID, message)
+
+
+def column(data: bytes, dtype: np.dtype[Any], name: str) -> Array:
+    """The values of a packed column; integers as int64, keys as the bits of int64."""
+    if len(data) % dtype.itemsize:
+        raise refuse(f"column {name} has {len(data)} bytes, which is no multiple of {dtype.itemsize}")
+    values: Array = np.frombuffer(data, dtype)
+    if dtype is UINT64:
+        return values.view(np.int64)
+    return values if dtype is FLOAT32 else values.astype(np.int64)
+
+
+def same_length(group: str, *columns: Array) -> None:
+    if len({len(values) for values in columns}) > 1:
+        raise refuse(f"columns of {group} have {', '.join(str(len(values)) for values in columns)} elements")
+
+
+def parts(group: str, counts: Array, values: Array) -> None:
+    """Raise unless `values` is cut into parts of `counts` elements each."""
+    if (counts < 0).any() or counts.sum() != len(values):
+        raise refuse(f"{group} announces {counts.sum()} elements and brings {len(values)}")
+
+
+def read_plan(message: step_pb2.StepPlan) -> Plan:
+    """Raises PlanRefused (INVALID) when columns do not fit each other."""
+    return Plan(
+        step=message.step,
+        full=message.full,
+        freed=column(message.freed_slot, UINT16, "freed_slot"),
+        swap_out=read_moves(message.swap_out, "swap_out"),
+        swap_in=read_moves(message.swap_in, "swap_in"),
+        copy=read_moves(message.copy, "copy"),
+        zero=column(message.zero, INT32, "zero"),
+        new=read_new(message.new_slots),
+        growth=read_growth(message.growth),
+        forks=read_forks(message.forks),
+        rows=read_rows(message.rows),
+    )
+
+
+def read_moves(message: step_pb2.PageMoves, name: str) -> Moves:
+    moves = Moves(column(message.source, INT32, name), column(message.target, INT32, name))
+    same_length(name, moves.source, moves.target)
+    return moves
+
+
+def read_new(message: step_pb2.NewSlots) -> NewSlots:
+    sampling = {
+        name: column(getattr(message, name), SAMPLING_FORMATS.get(name, FLOAT32), f"new_slots.{name}")
+        for name in SAMPLING_COLUMNS
+    }
+    new = NewSlots(
+        slot=column(message.slot, UINT16, "new_slots.slot"),
+        num_tokens=column(message.num_tokens, INT32, "new_slots.num_tokens"),
+        num_computed=column(message.num_computed, INT32, "new_slots.num_computed"),
+        tokens=column(message.tokens, INT32, "new_slots.tokens"),
+        sampling=sampling,
+    )
+    same_length("new_slots", new.slot, new.num_tokens, new.num_computed, *sampling.values())
+    parts("new_slots.num_tokens", new.num_tokens, new.tokens)
+    return new
+
+
+def read_growth(message: step_pb2.TableGrowth) -> Growth:
+    growth = Growth(
+        slot=column(message.slot, UINT16, "growth.slot"),
+        num_pages=column(message.num_pages, INT32, "growth.num_pages"),
+        pages=column(message.pages, INT32, "growth.pages"),
+    )
+    same_length("growth", growth.slot, growth.num_pages)
+    parts("growth.num_pages", growth.num_pages, growth.pages)
+    return growth
+
+
+def read_forks(message: step_pb2.Forks) -> Forks:
+    forks = Forks(
+        source=column(message.source, UINT16, "forks.source"),
+        target=column(message.target, UINT16, "forks.target"),
+        branch=column(message.branch, UINT16, "forks.branch"),
+        seed=column(message.seed, UINT64, "forks.seed"),
+    )
+    same_length("forks", forks.source, forks.target, forks.branch, forks.seed)
+    return forks
+
+
+def read_rows(message: step_pb2.Rows) -> Rows:
+    slot = column(message.slot, UINT16, "rows.slot")
+    num_tokens = column(message.num_tokens, INT32, "rows.num_tokens") if message.num_tokens else np.ones_like(slot)
+    num_samples = column(message.num_samples, UINT16, "rows.num_samples") if message.num_samples else np.ones_like(slot)
+    same_length("rows", slot, num_tokens, num_samples)
+    if message.sample_slot:
+        sample_slot = column(message.sample_slot, UINT16, "rows.sample_slot")
+    elif (num_samples > 1).any():
+        raise refuse("a row samples several slots and rows.sample_slot does not say which")
+    else:
+        sample_slot = slot[num_samples == 1]
+    parts("rows.num_samples", num_samples, sample_slot)
+    return Rows(slot, num_tokens, num_samples, sample_slot)
+
+
+def write_result(
+    *, step: int, tokens: Array, execute_seconds: float, swapped_bytes: int, swap_seconds: float
+) -> step_pb2.StepResult:
+    """A StepResult; `tokens` in the order of the plan's samples."""
+    return step_pb2.StepResult(
+        step=step,
+        token=tokens.astype(INT32).tobytes(),
+        execute_seconds=execute_seconds,
+        swapped_bytes=swapped_bytes,
+        swap_seconds=swap_seconds,
+    )
+
+
+def write_hello(
+    *,
+    worker_id: str,
+    digest: bytes,
+    geometry: Geometry,
+    limits: Limits,
+    max_slots: int,
+    max_context: int,
+    ops: Ops,
+) -> step_pb2.Hello:
+    """A Hello."""
+    return step_pb2.Hello(
+        protocol_major=PROTOCOL_MAJOR,
+        protocol_minor=PROTOCOL_MINOR,
+        worker_id=worker_id,
+        weights_digest=digest,
+        geometry=step_pb2.PageGeometry(
+            page_size=geometry.page_size,
+            num_layers=geometry.num_layers,
+            num_kv_heads=geometry.num_kv_heads,
+            head_dim=geometry.head_dim,
+            dtype=str(geometry.dtype).removeprefix("torch."),
+            layout=ops.layout,
+            page_bytes=geometry.page_bytes,
+        ),
+        device_pages=limits.device_pages,
+        host_pages=limits.host_pages,
+        max_slots=max_slots,
+        max_step_tokens=limits.max_step_tokens,
+        max_context=max_context,
+        vocab_size=limits.vocab_size,
+        kernels=ops.name,
+        batch_invariant=ops.batch_invariant,
+        needs_zeroed_pages=ops.needs_zeroed_pages,
+    )

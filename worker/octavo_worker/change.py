@@ -1,0 +1,49 @@
+"""Applying a checked plan to the slots, and remembering what its rows did."""
+
+import numpy as np
+
+from octavo_worker.batch import Forks, Growth, NewSlots, Plan, Rows
+from octavo_worker.slots import Array, Counts, Slots
+
+
+def apply(plan: Plan, counts: Counts, slots: Slots) -> None:
+    """Bring histories and tables to where `counts` (from `check.foresee`) says they are."""
+    start(plan.new, slots)
+    grow(plan.growth, counts, slots)
+    fork(plan.forks, slots)
+    slots.counts.assign(counts)
+
+
+def start(new: NewSlots, slots: Slots) -> None:
+    ends = new.num_tokens.cumsum()
+    for slot, first, end in zip(new.slot, ends - new.num_tokens, ends, strict=True):
+        slots.history[slot, : end - first] = new.tokens[first:end]
+    for name, values in new.sampling.items():
+        slots.columns[name][new.slot] = values
+
+
+def grow(growth: Growth, counts: Counts, slots: Slots) -> None:
+    """A fork copies the table of its source, so a slot's length after the plan tells where its growth ended."""
+    ends = growth.num_pages.cumsum()
+    for slot, first, end in zip(growth.slot, ends - growth.num_pages, ends, strict=True):
+        length = counts.num_pages[slot]
+        slots.table[slot, length - (end - first) : length] = growth.pages[first:end]
+
+
+def fork(forks: Forks, slots: Slots) -> None:
+    if not len(forks.source):
+        return
+    for column in (slots.table, slots.history, *slots.columns.values()):
+        column[forks.target] = column[forks.source]
+    slots.columns["branch"][forks.target] = forks.branch
+    slots.columns["seed"][forks.target] = forks.seed
+
+
+def advance(rows: Rows, tokens: Array, slots: Slots) -> None:
+    """The rows have run: their tokens have K and V, and each sampled slot knows one token more."""
+    counts = slots.counts
+    counts.computed[rows.slot] += rows.num_tokens.astype(np.int32)
+    owner = np.repeat(rows.slot, rows.num_samples)
+    counts.computed[rows.sample_slot] = counts.computed[owner]  # a fork shares the pages its source just wrote
+    slots.history[rows.sample_slot, counts.length[rows.sample_slot]] = tokens
+    counts.length[rows.sample_slot] += 1

@@ -1,0 +1,74 @@
+"""The worker's configuration, read once."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo_worker.errors import ConfigError
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """Everything a worker is told. Raises ConfigError with a sentence that says how to mend a bad value."""
+
+    model: Path
+    scheduler: str = ""  # where to dial; not needed by a Runner alone
+    worker_id: str = "worker"
+    device: str = "cpu"
+    dtype: str = "float32"
+    kernels: str | None = None
+    invariant: bool = False
+    page_size: int = 16
+    pages: int | None = None  # usable device pages; else from the two below
+    kv_cache_memory: int | None = None  # bytes
+    kv_memory_share: float = 0.3  # of the memory that is free once the weights are loaded
+    host_pages: int | None = None  # usable host pages; else from swap_space
+    swap_space: int = 0  # bytes
+    max_slots: int = 64
+    max_step_tokens: int = 512
+    max_context: int | None = None  # tokens; None: the model's
+    threads: int | None = None  # None: one a core
+    curve_key: Path | None = None  # this worker's secret key
+    curve_server_key: Path | None = None  # the scheduler's public key
+    lifeline: int | None = None  # file descriptor; the worker ends when it reaches end of file
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", Path(self.model))
+        if self.dtype not in DTYPES:
+            raise ConfigError(f"--dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if self.invariant and self.dtype not in ("auto", "float32"):
+            raise ConfigError("--invariant works in float32 only; leave --dtype out or set it to float32")
+        self.require("--page-size", self.page_size, 1, 1024)
+        self.require("--max-slots", self.max_slots, 1, 65_535)
+        self.require("--max-step-tokens", self.max_step_tokens, 1, 2**20)
+        self.require("--pages", self.pages, 1, 2**31 - 2)
+        self.require("--host-pages", self.host_pages, 0, 2**31 - 2)
+        self.require("--max-context", self.max_context, 2, 2**31 - 2)
+        self.require("--threads", self.threads, 1, 1024)
+        self.require("--kv-cache-memory", self.kv_cache_memory, 1, 2**60)
+        self.require("--swap-space", self.swap_space, 0, 2**60)
+        if not 0 < self.kv_memory_share <= 0.95:
+            raise ConfigError(f"--kv-memory-share lies above 0 and up to 0.95, not at {self.kv_memory_share}")
+        if (self.curve_key is None) != (self.curve_server_key is None):
+            raise ConfigError("--curve-key and --curve-server-key go together; give both or neither")
+
+    def require(self, flag: str, value: int | None, low: int, high: int) -> None:
+        """Raise ConfigError unless `value` is None or in low..high."""
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{flag} lies between {low} and {high}, not at {value}")
+
+    @property
+    def wants_curve(self) -> bool:
+        """Whether the link is encrypted."""
+        return self.curve_key is not None
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of "2GiB", "512 MB" or "1048576"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in UNITS:
+        raise ConfigError(f"{text!r} is not a size; write it like 2GiB, 512MiB or 1048576")
+    return int(float(match[1]) * UNITS[match[2]])

@@ -1,0 +1,243 @@
+"""The worker's end of the step protocol: one DEALER socket, one thread.
+
+    dial ── Hello ──> wait ── Welcome ──> serve ── Goodbye or silence of the scheduler ──> dial again, emptied
+                       └──── Refusal ──> JoinRefused                └── stop() or the lifeline ──> Goodbye, end
+
+Plans are executed in this thread, which also sends the heartbeats: before and after each step and while idle. A worker
+that hangs in a step therefore falls silent, which is the point. Every message in and out carries the epoch of Welcome;
+others are counted and dropped.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+from google.protobuf.message import DecodeError
+from octavo.v1 import step_pb2 as wire
+from zmq.auth import load_certificate
+
+from octavo_worker.config import WorkerConfig
+from octavo_worker.errors import ConfigError, JoinRefused, PlanRefused, Reason
+from octavo_worker.runner import Runner
+
+SILENT_HEARTBEATS = 5  # so many missing ones, but at least SILENT_SECONDS, mean that the other side is gone
+SILENT_SECONDS = 10.0
+HELLO_SECONDS = 5.0  # without an answer for so long, dial again
+GOODBYE_MILLISECONDS = 500  # to get the last message out
+
+SOCKET_OPTIONS = {
+    zmq.LINGER: 0,
+    zmq.IMMEDIATE: 1,
+    zmq.SNDHWM: 1000,
+    zmq.RCVHWM: 16,
+    zmq.MAXMSGSIZE: 64 << 20,
+    zmq.RECONNECT_IVL: 100,
+    zmq.RECONNECT_IVL_MAX: 5000,
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.IPV6: 1,
+    zmq.HEARTBEAT_IVL: 2000,
+    zmq.HEARTBEAT_TIMEOUT: 6000,
+    zmq.HEARTBEAT_TTL: 6000,
+}
+NACK_REASONS = {
+    Reason.OUT_OF_SEQUENCE: wire.Nack.REASON_OUT_OF_SEQUENCE,
+    Reason.INVALID: wire.Nack.REASON_INVALID,
+    Reason.FAILED: wire.Nack.REASON_FAILED,
+}
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """Messages that led to nothing, and dials."""
+
+    dials: int = 0
+    stale: int = 0
+    unreadable: int = 0
+    ignored_plans: int = 0
+
+
+class Link:
+    """Serves one scheduler until stopped."""
+
+    def __init__(self, config: WorkerConfig, runner: Runner) -> None:
+        self.config, self.runner = config, runner
+        self.counters = LinkCounters()
+        self.context = zmq.Context()
+        self.wake_read, self.wake_write = os.pipe()
+        os.set_blocking(self.wake_write, False)
+        self.is_stopped = False
+        self.has_joined = False  # ever
+        self.epoch = wire.Epoch()
+        self.heartbeat_seconds = 1.0
+        self.next_beat = 0.0
+        self.needs_full = False  # after a Nack
+        self.socket: zmq.Socket[bytes]
+
+    def stop(self) -> None:
+        """End in order after the step in hand. May be called from a signal or another thread."""
+        self.is_stopped = True
+        with suppress(OSError):  # full or closed: awake already
+            os.write(self.wake_write, b"!")
+
+    def run(self) -> None:
+        """Serve until `stop` or the end of the lifeline. Raises JoinRefused."""
+        try:
+            while not self.is_stopped:
+                with self.dialled():
+                    if self.join():
+                        self.serve()
+        finally:
+            self.context.destroy(linger=0)
+            os.close(self.wake_read)
+            os.close(self.wake_write)
+
+    @contextmanager
+    def dialled(self) -> Iterator[None]:
+        """A fresh socket and an empty worker."""
+        self.counters.dials += 1
+        self.runner.reset()
+        self.needs_full = False
+        self.socket = socket = self.context.socket(zmq.DEALER)
+        for option, value in SOCKET_OPTIONS.items():
+            socket.setsockopt(option, value)
+        use_curve(socket, self.config)
+        socket.connect(self.config.scheduler)
+        self.poller = zmq.Poller()
+        self.poller.register(socket, zmq.POLLIN)
+        self.poller.register(self.wake_read, zmq.POLLIN)
+        if self.config.lifeline is not None:
+            self.poller.register(self.config.lifeline, zmq.POLLIN)
+        try:
+            yield
+        finally:
+            socket.close()
+
+    def join(self) -> bool:
+        """Say Hello; whether a Welcome came in time."""
+        if not self.wait_until_connected():
+            return False
+        self.send(wire.WorkerMessage(hello=self.runner.hello()))
+        deadline = time.monotonic() + HELLO_SECONDS
+        while not self.is_stopped and (left := deadline - time.monotonic()) > 0:
+            message = self.receive(left)
+            body = message.WhichOneof("body") if message else None
+            if message and body == "welcome":
+                self.epoch.CopyFrom(message.epoch)
+                self.heartbeat_seconds = min(max(message.welcome.heartbeat_seconds, 0.01), 60.0)
+                self.has_joined = True
+                return True
+            if message and body == "refusal":
+                self.refused(message.refusal)
+                return False
+        return False
+
+    def wait_until_connected(self) -> bool:
+        """IMMEDIATE sockets take no message before the connection stands; wait for it, however long it takes."""
+        while not self.is_stopped and not self.socket.poll(100, zmq.POLLOUT):
+            self.receive(0.0)
+        return not self.is_stopped
+
+    def refused(self, refusal: wire.Refusal) -> None:
+        """The scheduler may still count this worker's last stay as alive; then wait until it has noticed."""
+        if not self.has_joined or refusal.reason != wire.Refusal.REASON_WORKER_ID:
+            raise JoinRefused(f"the scheduler at {self.config.scheduler} refused this worker: {refusal.message}")
+        self.receive(HELLO_SECONDS)
+
+    def serve(self) -> None:
+        """Execute plans until the scheduler leaves or falls silent, or this worker is stopped."""
+        self.announce()
+        silence = max(SILENT_SECONDS, SILENT_HEARTBEATS * self.heartbeat_seconds)
+        heard = useful = time.monotonic()  # the last message of this epoch; the last moment no full plan was due
+        while not self.is_stopped and time.monotonic() - min(heard, useful) < silence:
+            message = self.receive(self.next_beat - time.monotonic())
+            if message and message.epoch != self.epoch:
+                self.counters.stale += 1
+            elif message and message.WhichOneof("body") == "goodbye":
+                return
+            elif message:
+                if message.WhichOneof("body") == "plan":
+                    self.take(message.plan)
+                heard = time.monotonic()  # after a step: what came meanwhile waits in the socket
+            if not self.needs_full:
+                useful = time.monotonic()
+            if time.monotonic() >= self.next_beat:
+                self.heartbeat(wire.Heartbeat.PHASE_IDLE)
+        self.say_goodbye()
+
+    def announce(self) -> None:
+        pages, size = self.runner.cache.device_pages, self.config.page_size
+        print(
+            f"octavo worker: {self.config.worker_id} joined {self.config.scheduler}, {pages} pages of {size} tokens",
+            flush=True,
+        )
+
+    def take(self, plan: wire.StepPlan) -> None:
+        """Execute a plan and answer it."""
+        if self.needs_full and not plan.full:
+            self.counters.ignored_plans += 1
+            return
+        self.heartbeat(wire.Heartbeat.PHASE_STEP)
+        try:
+            result = self.runner.execute(plan)
+        except PlanRefused as refusal:
+            self.needs_full = True
+            nack = wire.Nack(step=plan.step, reason=NACK_REASONS[refusal.reason], message=refusal.message)
+            nack.last_step = self.runner.last_step
+            self.send(wire.WorkerMessage(epoch=self.epoch, nack=nack))
+        else:
+            self.needs_full = False
+            self.send(wire.WorkerMessage(epoch=self.epoch, result=result))
+        self.heartbeat(wire.Heartbeat.PHASE_IDLE)
+
+    def heartbeat(self, phase: wire.Heartbeat.Phase) -> None:
+        beat = wire.Heartbeat(phase=phase, last_step=self.runner.last_step)
+        self.send(wire.WorkerMessage(epoch=self.epoch, heartbeat=beat))
+        self.next_beat = time.monotonic() + self.heartbeat_seconds
+
+    def say_goodbye(self) -> None:
+        self.send(wire.WorkerMessage(epoch=self.epoch, goodbye=wire.Goodbye(message="the worker leaves")))
+        self.socket.setsockopt(zmq.LINGER, GOODBYE_MILLISECONDS)
+
+    def send(self, message: wire.WorkerMessage) -> None:
+        """Never waits. What cannot be sent now is lost, and the silence that follows ends the stay."""
+        with suppress(zmq.Again):
+            self.socket.send(message.SerializeToString(), zmq.DONTWAIT)
+
+    def receive(self, seconds: float) -> wire.SchedulerMessage | None:
+        """The next readable message, or None after `seconds` or when it is time to end."""
+        ready = dict(self.poller.poll(max(0, math.ceil(seconds * 1000))))
+        lifeline = self.config.lifeline
+        if lifeline is not None and lifeline in ready and not os.read(lifeline, 1):
+            self.is_stopped = True
+        if self.is_stopped or self.socket not in ready:
+            return None
+        data = self.socket.recv(zmq.DONTWAIT)
+        try:
+            return wire.SchedulerMessage.FromString(data)
+        except DecodeError:
+            self.counters.unreadable += 1
+            return None
+
+
+def use_curve(socket: "zmq.Socket[bytes]", config: WorkerConfig) -> None:
+    """Encrypt towards the scheduler, if keys are given."""
+    if config.curve_key is None or config.curve_server_key is None:
+        return
+    socket.curve_publickey, socket.curve_secretkey = load_keys(config.curve_key, is_secret=True)
+    socket.curve_serverkey = load_keys(config.curve_server_key, is_secret=False)[0]
+
+
+def load_keys(path: Path, *, is_secret: bool) -> tuple[bytes, bytes]:
+    """(public, secret) of a key file. Raises ConfigError."""
+    try:
+        public, secret = load_certificate(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"key file {path} cannot be read: {error}") from error
+    if is_secret and secret is None:
+        raise ConfigError(f"key file {path} holds no secret key; give the one that ends in .key_secret")
+    return public, secret or b""
