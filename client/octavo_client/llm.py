@@ -1,0 +1,155 @@
+"""The offline API: a model in a few lines, without a server to care for."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias, cast
+
+from octavo_client.client import AsyncClient
+from octavo_client.errors import InvalidRequest
+from octavo_client.local import LocalServer, Programs
+from octavo_client.params import SamplingParams
+from octavo_client.prompts import Message, Prompt, as_list
+from octavo_client.results import RequestOutput
+from octavo_client.sync import run
+
+MOST_CALLS_AT_ONCE = 256
+
+Call: TypeAlias = Callable[[], Coroutine[Any, Any, RequestOutput]]
+
+
+class LLM:
+    """Serves one model with a scheduler and workers of its own, which end with this process.
+
+    model: folder or GGUF file. block_size: tokens of a page. max_num_seqs: sequences that run at once.
+    max_num_batched_tokens: tokens of a step. swap_space: GiB of host memory for swapped pages, per worker.
+    dtype: "auto", "float32", "bfloat16" or "float16". gpu_memory_utilization: share of the free device memory, main
+    memory on a CPU, that the pages take, in (0, 1]; kv_cache_memory: their size itself, in bytes or like "2GiB".
+    max_model_len: longest sequence in tokens. preempt: "auto", "swap" or "drop". seed: makes requests without a seed of
+    their own repeatable. None leaves a setting to the server. Raises StartFailed when the model cannot be served.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        block_size: int = 16,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        max_model_len: int | None = None,
+        swap_space: float | None = None,
+        dtype: str = "auto",
+        gpu_memory_utilization: float | None = None,
+        kv_cache_memory: int | str | None = None,
+        num_workers: int = 1,
+        device: str | None = None,
+        kernels: str | None = None,
+        preempt: str | None = None,
+        seed: int | None = None,
+        verbose: bool = False,
+        programs: Programs | None = None,
+    ) -> None:
+        self._seeds = None if seed is None else itertools.count(seed)
+        self._server = LocalServer(
+            model,
+            workers=num_workers,
+            scheduler_flags=_flags(max_num_seqs=max_num_seqs, max_step_tokens=max_num_batched_tokens, preempt=preempt),
+            worker_flags=_flags(
+                page_size=block_size,
+                max_slots=max_num_seqs,
+                max_step_tokens=max_num_batched_tokens,
+                max_context=max_model_len,
+                swap_space=None if swap_space is None else f"{round(swap_space * 1024)}MiB",
+                dtype=dtype,
+                kv_memory_share=gpu_memory_utilization,
+                kv_cache_memory=kv_cache_memory,
+                device=device,
+                kernels=kernels,
+            ),
+            verbose=verbose,
+            programs=programs,
+        )
+        self._server.start()
+        self._client = run(_connect(self._server.address))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def generate(
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Continues one prompt or many, all of them side by side; the results are in the order of the prompts.
+
+        A prompt is text, a list of token ids, {"prompt": text} or {"prompt_token_ids": ids}. `params` is one for all or
+        one for each; without it SamplingParams() holds. The first error cancels the other requests and is raised.
+        """
+        many = as_list(prompts)
+        pairs = zip(many, self._params_for_each(len(many), params), strict=True)
+        return run(_all([partial(self._client.generate, prompt, each) for prompt, each in pairs]))
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Answers one conversation or many, through the model's chat template; else like generate()."""
+        many = _conversations(messages)
+        pairs = zip(many, self._params_for_each(len(many), params), strict=True)
+        return run(_all([partial(self._client.chat, conversation, each) for conversation, each in pairs]))
+
+    def shutdown(self) -> None:
+        """Ends the workers and the scheduler. May be called twice."""
+        run(self._client.close())
+        self._server.close()
+
+    def _params_for_each(
+        self, count: int, params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[SamplingParams]:
+        if params is None or isinstance(params, SamplingParams):
+            params = [params or SamplingParams()] * count
+        if len(params) != count:
+            raise InvalidRequest(f"There are {count} prompts but {len(params)} sampling parameters.")
+        if self._seeds is None:
+            return list(params)
+        return [each if each.seed is not None else replace(each, seed=next(self._seeds)) for each in params]
+
+
+async def _connect(address: str) -> AsyncClient:
+    return AsyncClient(address)
+
+
+async def _all(calls: Sequence[Call]) -> list[RequestOutput]:
+    room = asyncio.Semaphore(MOST_CALLS_AT_ONCE)
+
+    async def one(call: Call) -> RequestOutput:
+        async with room:
+            return await call()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(call)) for call in calls]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    if all(isinstance(entry, Mapping) for entry in messages):
+        return [cast(Sequence[Message], messages)]
+    return list(cast(Sequence[Sequence[Message]], messages))
+
+
+def _flags(**values: object) -> list[str]:
+    given = {name: value for name, value in values.items() if value is not None}
+    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]

@@ -1,0 +1,1 @@
+"""What `octavo VERB` does, one module a verb. Each has `add(subparsers)` and a function that returns the exit code."""

@@ -1,0 +1,57 @@
+"""Flags that several verbs share."""
+
+import argparse
+from typing import Any
+
+from octavo_client.client import DEFAULT_ADDRESS
+from octavo_client.params import SamplingParams
+from octavo_client.sync import Client
+
+NUMBERS: dict[str, tuple[type[int] | type[float], str]] = {
+    "--max-tokens": (int, "most tokens to generate (default: as many as fit)"),
+    "--min-tokens": (int, "no end before this many tokens"),
+    "--temperature": (float, "0 is greedy (default: the model's own)"),
+    "--top-p": (float, "keep the smallest set of tokens with this much probability"),
+    "--top-k": (int, "keep the k most likely tokens"),
+    "--min-p": (float, "drop tokens less likely than this share of the most likely one"),
+    "--repetition-penalty": (float, "above 1 makes repetition less likely"),
+    "--presence-penalty": (float, "taken off the logit of tokens already answered"),
+    "--frequency-penalty": (float, "the same, once for each time"),
+    "--seed": (int, "same seed, same answer"),
+}
+SERVER_DEFAULTS: dict[str, Any] = dict.fromkeys(
+    ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+)
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which server to ask, and how."""
+    group = parser.add_argument_group("server")
+    group.add_argument("--address", default=DEFAULT_ADDRESS, help="HOST:PORT or unix:PATH (default: %(default)s)")
+    group.add_argument("--ca-file", help="certificates to trust, PEM; turns TLS on for a local address too")
+    group.add_argument("--token-file", help="file with the bearer token")
+    group.add_argument("--served-model", default="", metavar="NAME", help="needed only where several are served")
+    group.add_argument("--timeout", type=float, help="seconds for the whole call (default: no limit)")
+
+
+def open_client(args: argparse.Namespace) -> Client:
+    """Opens the client that the flags of add_server() describe."""
+    return Client(args.address, ca_file=args.ca_file, token_file=args.token_file, model=args.served_model)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that shape an answer."""
+    group = parser.add_argument_group("answer")
+    for flag, (kind, text) in NUMBERS.items():
+        group.add_argument(flag, type=kind, help=text)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="ends the answer; may be given several times")
+    group.add_argument("--ignore-eos", action="store_true", help="go on past the model's end token")
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    """Returns the parameters that the flags of add_sampling() describe; what was not given is left to the server."""
+    names = [flag.removeprefix("--").replace("-", "_") for flag in NUMBERS]
+    given = {name: value for name in names if (value := getattr(args, name)) is not None}
+    return SamplingParams(
+        **{**SERVER_DEFAULTS, "max_tokens": None, **given}, stop=args.stop, ignore_eos=args.ignore_eos
+    )

@@ -1,0 +1,163 @@
+"""A server that speaks octavo.v1 and gRPC health without a model. Used in-process, or run as if it were the scheduler.
+
+It answers a prompt with its own words, one token each, in capitals: "a b" gives "A B ". Token ids are the lengths of the
+words. These prompts do something else:
+
+    fail CODE words      ends with that gRPC status and the words as its message
+    hang                 says "HANG ", then nothing more until the call is cancelled
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from octavo.v1 import inference_pb2 as pb
+
+SERVICE = "octavo.v1.InferenceService"
+
+
+class InferenceServer:
+    """The double. After start(), `address` is where it listens; the other attributes record what it saw."""
+
+    def __init__(self, *, token: str | None = None, status: admin_pb2.GetStatusResponse | None = None) -> None:
+        self.address = ""
+        self.requests: list[Any] = []
+        self.cancelled: asyncio.Queue[str] = asyncio.Queue()
+        self.live = 0
+        self.peak_live = 0
+        self.health = health.aio.HealthServicer()
+        self._token = token
+        self._status = status or default_status()
+        self._server = grpc.aio.server()
+
+    async def start(
+        self, listen: str = "127.0.0.1:0", *, serving: bool = True, tls: grpc.ServerCredentials | None = None
+    ) -> None:
+        """Listens. `serving` is what health says."""
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(self, self._server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(self, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
+        states = health_pb2.HealthCheckResponse
+        await self.health.set(SERVICE, states.SERVING if serving else states.NOT_SERVING)
+        add = self._server.add_insecure_port
+        port = add(listen) if tls is None else self._server.add_secure_port(listen, tls)
+        self.address = listen if listen.startswith("unix:") else f"127.0.0.1:{port}"
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Ends all calls."""
+        await self._server.stop(None)
+
+    async def Generate(self, request: Any, context: Any) -> pb.GenerateResponse:
+        return pb.GenerateResponse(**await self._whole(request, prompt_text(request.prompt), context))
+
+    async def Chat(self, request: Any, context: Any) -> pb.ChatResponse:
+        return pb.ChatResponse(**await self._whole(request, request.messages[-1].content, context))
+
+    async def GenerateStream(self, request: Any, context: Any) -> AsyncIterator[pb.GenerateStreamResponse]:
+        async for event in self._events(request, prompt_text(request.prompt), context):
+            yield pb.GenerateStreamResponse(request_id=request.request_id, **event)
+
+    async def ChatStream(self, request: Any, context: Any) -> AsyncIterator[pb.ChatStreamResponse]:
+        async for event in self._events(request, request.messages[-1].content, context):
+            yield pb.ChatStreamResponse(request_id=request.request_id, **event)
+
+    async def ListModels(self, _request: Any, context: Any) -> pb.ListModelsResponse:
+        await self._check_token(context)
+        return pb.ListModelsResponse(models=[pb.Model(name="double", max_context=100, vocab_size=50)])
+
+    async def GetStatus(self, _request: Any, context: Any) -> admin_pb2.GetStatusResponse:
+        await self._check_token(context)
+        return self._status
+
+    async def _whole(self, request: Any, text: str, context: Any) -> dict[str, Any]:
+        deltas = [event["delta"] async for event in self._events(request, text, context) if "delta" in event]
+        tokens = [token for delta in deltas for token in delta.token_ids]
+        completion = pb.Completion(text="".join(delta.text for delta in deltas), token_ids=tokens, finish=finish())
+        return {
+            "request_id": request.request_id,
+            "completions": [completion],
+            "usage": usage(text),
+            "timings": timings(),
+        }
+
+    async def _events(self, request: Any, text: str, context: Any) -> AsyncIterator[dict[str, Any]]:
+        await self._check_token(context)
+        self.requests.append(request)
+        if text.startswith("fail "):
+            _, code, words = text.split(" ", 2)
+            await context.abort(grpc.StatusCode[code], words)
+        self.live += 1
+        self.peak_live = max(self.peak_live, self.live)
+        try:
+            yield {"start": pb.StreamStart(prompt_tokens=len(text.split()), cached_tokens=1, queue_seconds=0.5)}
+            for index, word in enumerate(text.split()):
+                await asyncio.sleep(0)  # lets other calls run
+                yield {"delta": pb.Delta(text=f"{word.upper()} ", token_ids=[len(word)], first_index=index)}
+            if text == "hang":
+                await asyncio.Event().wait()
+            yield {"end": pb.StreamEnd(branches=[pb.BranchEnd(finish=finish())], usage=usage(text), timings=timings())}
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled.put_nowait(request.request_id)
+            raise
+        finally:
+            self.live -= 1
+
+    async def _check_token(self, context: Any) -> None:
+        sent = dict(context.invocation_metadata()).get("authorization")
+        if self._token is not None and sent != f"Bearer {self._token}":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "This server asks for a token.")
+
+
+def prompt_text(prompt: pb.Prompt) -> str:
+    return prompt.text or " ".join("x" * token for token in prompt.token_ids.ids)
+
+
+def finish() -> pb.Finish:
+    return pb.Finish(reason=pb.FINISH_REASON_STOP, token_id=2)
+
+
+def usage(text: str) -> pb.Usage:
+    return pb.Usage(prompt_tokens=len(text.split()), completion_tokens=len(text.split()), cached_tokens=1)
+
+
+def timings() -> pb.Timings:
+    return pb.Timings(queue_seconds=0.5, first_token_seconds=1.0, total_seconds=2.0, preemptions=1)
+
+
+def default_status() -> admin_pb2.GetStatusResponse:
+    worker = admin_pb2.WorkerStatus(
+        worker_id="worker-0",
+        state=admin_pb2.WORKER_STATE_READY,
+        page_size=16,
+        device=admin_pb2.PageCounts(total=100, free=90, held=10, peak_held=40),
+        kernels="double",
+        slot_utilisation=0.97,
+    )
+    return admin_pb2.GetStatusResponse(model="double", uptime_seconds=1, workers=[worker])
+
+
+async def serve_like_a_scheduler(args: argparse.Namespace) -> None:
+    """Prints a scheduler's ready line and serves until the lifeline ends."""
+    server = InferenceServer()
+    await server.start(args.listen, serving=not args.not_serving)
+    print(f"octavo scheduler: serving double on {server.address}, workers dial {args.workers}", flush=True)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(args.lifeline, ended.set)
+    await ended.wait()
+    await server.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--workers", required=True)
+    parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--not-serving", action="store_true")
+    known, _ = parser.parse_known_args(sys.argv[1:])
+    asyncio.run(serve_like_a_scheduler(known))
