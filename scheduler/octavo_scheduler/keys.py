@@ -4,7 +4,7 @@
     OUT_DIR/worker/     worker.key(_secret)     scheduler.key
     OUT_DIR/client/     ca.crt                  token
 
-Folders that are complete are left as they are, so that running it again changes nothing.
+A complete set is left as it is, so that running it again changes nothing.
 """
 
 import argparse
@@ -26,14 +26,23 @@ from cryptography.x509.oid import NameOID
 from octavo_scheduler.link import make_curve_keys
 
 ROLES = ("scheduler", "worker", "client")
+# What makes a deployment complete. The allow-list is the operator's: a key taken off it must stay off.
+FILES = (
+    *("scheduler/scheduler.key_secret", "scheduler/scheduler.key", "scheduler/tls.crt", "scheduler/tls.key"),
+    *("scheduler/token", "worker/worker.key_secret", "worker/worker.key", "worker/scheduler.key"),
+    *("client/ca.crt", "client/token"),
+)
 
 
 def make_keys(out: Path, names: Sequence[str]) -> bool:
-    """Makes the three folders unless all are there; says whether it did."""
-    if all((out / role).is_dir() for role in ROLES):
+    """Makes all files unless all are there; says whether it did.
+
+    Each of the three folders may be a volume of its own in a place that cannot be written otherwise, so they are filled
+    and never replaced.
+    """
+    if all((out / file).is_file() for file in FILES):
         return False
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".making-") as work:
+    with tempfile.TemporaryDirectory() as work:
         made = Path(work)
         for role in ROLES:
             (made / role).mkdir(mode=0o700)
@@ -44,8 +53,7 @@ def make_keys(out: Path, names: Sequence[str]) -> bool:
         for role in ("scheduler", "client"):
             _write(made / role / "token", token.encode())
         for role in ROLES:
-            shutil.rmtree(out / role, ignore_errors=True)
-            (made / role).rename(out / role)
+            shutil.copytree(made / role, out / role, dirs_exist_ok=True)
     return True
 
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 from octavo.v1 import step_pb2
 
-VOCAB_SIZE = 1000
+VOCAB_SIZE = 900
 EMPTY = -1
 
 

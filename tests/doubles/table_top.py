@@ -5,6 +5,8 @@ event the auditor runs.
 """
 
 from collections import deque
+from collections.abc import Sized
+from typing import Protocol
 
 from octavo.v1 import step_pb2
 from octavo_scheduler.core import Core, Settings, events
@@ -13,8 +15,6 @@ from octavo_scheduler.core.events import Committed, Finished, Output, Refused, S
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_plan
 
-from tests.doubles.paper_worker import PaperWorker
-
 EPOCH = Epoch(1, 1)
 
 
@@ -22,21 +22,33 @@ def decoded(message: step_pb2.WorkerMessage, worker: str) -> object:
     return decode(message.SerializeToString(), worker)[1]
 
 
+class Worker(Protocol):
+    """What a table top needs of a worker: a paper one, or a real runner."""
+
+    @property
+    def slots(self) -> Sized: ...
+    def reset(self) -> None: ...
+    def hello(self, worker_id: str) -> step_pb2.Hello: ...
+    def execute(self, plan: step_pb2.StepPlan) -> step_pb2.StepResult: ...
+
+
 class TableTop:
-    def __init__(self, settings: Settings | None = None, **workers: PaperWorker) -> None:
+    def __init__(self, settings: Settings | None = None, **workers: Worker) -> None:
         self.core = Core(settings or Settings())
         self.now = 0.0
-        self.workers: dict[str, PaperWorker] = {}
+        self.workers: dict[str, Worker] = {}
         self.results: dict[str, deque[step_pb2.StepResult]] = {}
         self.tokens: dict[str, list[int]] = {}
         self.finished: dict[str, Finished] = {}
         self.refused: dict[str, Refused] = {}
         self.started: dict[str, Started] = {}
-        self.plan_bytes: list[int] = []
+        self.plans: list[step_pb2.StepPlan] = []
+        self.swapped_bytes = 0
+        self.num_pages_out = self.num_pages_in = 0
         for name, worker in workers.items():
             self.join(name, worker)
 
-    def join(self, name: str, worker: PaperWorker) -> None:
+    def join(self, name: str, worker: Worker) -> None:
         worker.reset()
         self.workers[name], self.results[name] = worker, deque()
         greeting = decoded(step_pb2.WorkerMessage(hello=worker.hello(name)), "")
@@ -48,7 +60,7 @@ class TableTop:
         self.apply(events.Lost(name))
 
     def submit(self, name: str, prompt: list[int], max_tokens: int | None = 8, **fields: object) -> None:
-        sampling = Sampling(seed=fields.pop("seed", 0))  # type: ignore[arg-type]
+        sampling = Sampling(**{name: fields.pop(name) for name in ("seed", "temperature") if name in fields})  # type: ignore[arg-type]
         spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields)  # type: ignore[arg-type]
         self.tokens[name] = []
         self._note(self.core.submit(spec, self.now))
@@ -65,9 +77,11 @@ class TableTop:
         self._audit()
         if plan is None:
             return False
+        self.num_pages_out += len(plan.swap_out)
+        self.num_pages_in += len(plan.swap_in)
         message = step_pb2.SchedulerMessage()
         message.ParseFromString(encode_plan(EPOCH, plan))
-        self.plan_bytes.append(message.plan.ByteSize())
+        self.plans.append(message.plan)
         self.results[name].append(self.workers[name].execute(message.plan))
         return True
 
@@ -76,6 +90,7 @@ class TableTop:
             return False
         report = decoded(step_pb2.WorkerMessage(result=self.results[name].popleft()), name)
         assert isinstance(report, StepReport)
+        self.swapped_bytes += report.swapped_bytes
         self.apply(report.done)
         return True
 

@@ -101,4 +101,4 @@ def test_any_history_keeps_every_law_and_every_answer(block: int) -> None:
 def test_the_same_seed_gives_the_same_history() -> None:
     first, second = walk(7), walk(7)
     assert first.tokens == second.tokens
-    assert first.plan_bytes == second.plan_bytes
+    assert first.plans == second.plans

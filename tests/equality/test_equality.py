@@ -1,0 +1,124 @@
+"""Token ids equal those of transformers, and are the same under any schedule."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from octavo_scheduler.core import Settings
+from octavo_scheduler.core.settings import PreemptMode
+from octavo_scheduler.model import ServedModel, load_model
+
+from tests.doubles.table_top import TableTop
+from tests.doubles.tiny_model import make_tiny_model
+from tests.equality.engine import POSITIONS, RunnerWorker, generate, preempt_at
+from tests.equality.prompts import prompts
+from tests.equality.reference import NEAR_TIE, Answer, Reference, compare
+from tests.models import smollm2
+
+pytestmark = pytest.mark.timeout(900)
+
+CHUNKS = (1, 7, 16, 17, 512)
+PAGE_SIZES = (4, 16, 32)
+LENGTHS = [1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 79, 80, 81, 95, 96, 97, 98, 99, 100]
+LENGTHS += [5, 7, 11, 13, 19, 23, 29, 37, 41, 43, 53, 59, 61, 67, 71, 73]
+NEW_TOKENS = 16
+LONG_LENGTHS = [517, 1500, 2990]
+
+
+@pytest.fixture(scope="module")
+def model() -> ServedModel:
+    return load_model(smollm2())
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Reference(smollm2())
+
+
+@pytest.fixture(scope="module")
+def expected(model: ServedModel, reference: Reference) -> list[Answer]:
+    return [reference.answer(prompt, NEW_TOKENS) for prompt in prompts(model.vocabulary, LENGTHS)]
+
+
+@pytest.fixture(scope="module", params=PAGE_SIZES)
+def worker(request: pytest.FixtureRequest) -> RunnerWorker:
+    page_size = request.param
+    return RunnerWorker(smollm2(), page_size=page_size, pages=9600 // page_size, max_step_tokens=512)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_greedy_ids_equal_those_of_transformers(
+    worker: RunnerWorker, model: ServedModel, expected: list[Answer], chunk: int, figure: Callable[[str], None]
+) -> None:
+    found = generate(worker, prompts(model.vocabulary, LENGTHS), NEW_TOKENS, Settings(max_chunk=chunk))
+    num_ties = compare(expected, found)
+    page_size = worker.runner.config.page_size
+    figure(
+        f"page {page_size}, chunk {chunk}: {num_ties} of {len(found)} answers left transformers at a tie under {NEAR_TIE}"
+    )
+    assert num_ties <= len(found) // 10
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("chunk", [16, 512])
+def test_long_prompts_equal_too(
+    model: ServedModel, reference: Reference, chunk: int, figure: Callable[[str], None]
+) -> None:
+    worker = RunnerWorker(smollm2(), page_size=16, pages=400, max_step_tokens=512)
+    long = prompts(model.vocabulary, LONG_LENGTHS)
+    answers = [reference.answer(prompt, 8) for prompt in long]
+    num_ties = compare(answers, generate(worker, long, 8, Settings(max_chunk=chunk)))
+    figure(
+        f"long prompts, chunk {chunk}: {num_ties} of {len(long)} answers left transformers at a tie under {NEAR_TIE}"
+    )
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("mode", ["swap", "drop"])
+def test_PS09_the_recipe_changes_no_id_of_the_real_model(model: ServedModel, mode: PreemptMode) -> None:
+    """Page 16, prompt 34, 35 new tokens, two requests, 7 usable pages: preemption is certain."""
+    worker = RunnerWorker(smollm2(), page_size=16, pages=7, host_pages=7, invariant=True, max_step_tokens=64)
+    both = prompts(model.vocabulary, [34, 34])
+    undisturbed = [generate(worker, [prompt], 35)[0] for prompt in both]
+    table = TableTop(Settings(preempt=mode), w=worker)
+    for number, prompt in enumerate(both):
+        table.submit(str(number), prompt, 35)
+    table.run()
+    assert [table.tokens["0"], table.tokens["1"]] == undisturbed
+    assert table.finished["1"].preemptions == 1
+    table.assert_empty()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("mode", ["swap", "drop"])
+def test_PS01_PS05_a_preemption_at_every_position_changes_no_id(
+    tiny: Path, mode: PreemptMode, temperature: float
+) -> None:
+    worker = RunnerWorker(tiny, page_size=16, pages=32, host_pages=16, invariant=True, max_step_tokens=64)
+    both = [[(7 * n + 3) % 300 for n in range(48)], [(5 * n + 9) % 300 for n in range(16)]]
+    undisturbed = generate(worker, [[1], both[1]], 35, temperature=temperature)[1]
+    for position in POSITIONS:
+        table = preempt_at(worker, mode, position, both, temperature)
+        assert table.finished["1"].preemptions == 1
+        assert table.tokens["1"] == undisturbed, f"preempted after {position} tokens"
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("chunk", [1, 7, 16, 17])
+def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, page_size: int, chunk: int) -> None:
+    worker = RunnerWorker(tiny, page_size=page_size, pages=640 // page_size, invariant=True, max_step_tokens=64)
+    many = [[(n * (k + 3) + k) % 300 for n in range(1 + 9 * k)] for k in range(7)]
+    alone = [generate(worker, [prompt], 12, temperature=0.8)[0] for prompt in many[:1]]
+    together = generate(worker, many, 12, Settings(max_chunk=chunk), temperature=0.8)
+    whole = generate(worker, many, 12, temperature=0.8)
+    assert together == whole
+    assert together[0] == alone[0]

@@ -1,0 +1,279 @@
+"""The whole scheduler in this process: gRPC in front, a paper worker behind a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from octavo.v1 import inference_pb2 as pb
+from octavo_scheduler.config import read_config
+from octavo_scheduler.errors import StartError
+from octavo_scheduler.keys import main as make_keys
+from octavo_scheduler.model import ServedModel
+from octavo_scheduler.server import Scheduler
+
+from tests.doubles.paper_process import PaperProcess
+from tests.doubles.paper_worker import PaperWorker, answer
+
+NAME = "octavo.v1.InferenceService"
+
+
+@dataclass
+class Running:
+    scheduler: Scheduler
+    channel: grpc.aio.Channel
+    worker: PaperProcess
+
+    @property
+    def stub(self) -> Any:
+        return inference_pb2_grpc.InferenceServiceStub(self.channel)
+
+    async def status(self) -> admin_pb2.GetStatusResponse:
+        admin: Any = admin_pb2_grpc.AdminServiceStub(self.channel)
+        status: admin_pb2.GetStatusResponse = await admin.GetStatus(admin_pb2.GetStatusRequest())
+        return status
+
+    async def until_free(self) -> admin_pb2.GetStatusResponse:
+        """The status once nothing is held; fails when that does not come."""
+        for _ in range(200):
+            status = await self.status()
+            pages = status.workers[0].device
+            if pages.free == pages.total and not status.live_requests:
+                return status
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"pages stay held: {status}")
+
+
+@pytest.fixture
+async def running(model: ServedModel, tmp_path: Path) -> AsyncIterator[Running]:
+    config = read_config(["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"])
+    scheduler = Scheduler(config, model)
+    await scheduler.start()
+    worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=4, pages=64, host_pages=16))
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        async for state in health.Watch(health_pb2.HealthCheckRequest(service=NAME)):
+            if state.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+        yield Running(scheduler, channel, worker)
+    await scheduler.stop(grace=0)
+    worker.stop()
+
+
+def request(ids: list[int], max_tokens: int | None = 8, **stopping: Any) -> dict[str, Any]:
+    options = pb.GenerationOptions(
+        sampling=pb.SamplingOptions(seed=0),
+        stopping=pb.StoppingOptions(max_tokens=max_tokens, ignore_eos=True, **stopping),
+        output=pb.OutputOptions(skip_special_tokens=False),
+    )
+    return {"prompt": pb.Prompt(token_ids=pb.TokenIds(ids=ids)), "options": options}
+
+
+async def test_a_stream_is_one_start_deltas_and_one_end(running: Running) -> None:
+    events = [
+        e async for e in running.stub.GenerateStream(pb.GenerateStreamRequest(**request([5, 6, 7]), request_id="mine"))
+    ]
+    assert {event.request_id for event in events} == {"mine"}
+    assert [event.WhichOneof("event") for event in events] == ["start", *["delta"] * (len(events) - 2), "end"]
+    deltas = [event.delta for event in events[1:-1]]
+    ids = [token for delta in deltas for token in delta.token_ids]
+    assert ids == answer([5, 6, 7], 8)
+    position = 0
+    for delta in deltas:
+        assert delta.first_index == position
+        position += len(delta.token_ids)
+    end = events[-1].end
+    assert end.branches[0].finish.reason == pb.FINISH_REASON_LENGTH
+    assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (3, 8)
+    assert 0 < end.timings.first_token_seconds <= end.timings.total_seconds
+    vocabulary = running.scheduler.front.model.vocabulary
+    assert "".join(delta.text for delta in deltas) == vocabulary.decode(ids, skip_special_tokens=False)
+
+
+async def test_a_whole_answer_equals_the_stream(running: Running) -> None:
+    response = await running.stub.Generate(pb.GenerateRequest(**request([9, 8])))
+    assert list(response.completions[0].token_ids) == answer([9, 8], 8)
+    assert response.request_id
+    assert response.usage.completion_tokens == 8
+
+
+async def test_a_stop_string_ends_the_answer_inside_the_text_and_counts_tokens_up_to_it(running: Running) -> None:
+    vocabulary = running.scheduler.front.model.vocabulary
+    ids = answer([4, 2], 40)
+    whole = vocabulary.decode(ids, skip_special_tokens=False)
+    stop = whole[10:13]
+    response = await running.stub.Generate(pb.GenerateRequest(**request([4, 2], 40, stop=[stop])))
+    completion = response.completions[0]
+    assert completion.text == whole[: whole.find(stop)]
+    assert completion.finish.reason == pb.FINISH_REASON_STOP
+    assert completion.finish.stop == stop
+    assert list(completion.token_ids) == ids[: len(completion.token_ids)]
+    assert response.usage.completion_tokens == len(completion.token_ids) < 40
+    status = await running.until_free()
+    assert status.counters.cancelled == 0
+
+
+async def test_a_stop_token_ends_the_answer_and_is_named(running: Running) -> None:
+    ids = answer([4, 2], 10)
+    response = await running.stub.Generate(pb.GenerateRequest(**request([4, 2], 10, stop_token_ids=[ids[5]])))
+    completion = response.completions[0]
+    assert list(completion.token_ids) == ids[: ids.index(ids[5]) + 1]
+    assert completion.finish.token_id == ids[5]
+
+
+async def test_a_chat_goes_through_the_template(running: Running) -> None:
+    model = running.scheduler.front.model
+    assert model.template is not None
+    prompt = model.vocabulary.encode_chat(model.template, [("user", "hi")])
+    options = request([], 5)["options"]
+    response = await running.stub.Chat(
+        pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="hi")], options=options)
+    )
+    assert list(response.completions[0].token_ids) == answer(prompt, 5)
+    stream = running.stub.ChatStream(
+        pb.ChatStreamRequest(messages=[pb.ChatMessage(role="user", content="hi")], options=options)
+    )
+    ids = [token async for event in stream for token in event.delta.token_ids]
+    assert ids == answer(prompt, 5)
+
+
+async def test_CA01_a_cancelled_stream_gives_its_pages_back(running: Running) -> None:
+    async def cut(n: int) -> None:
+        call = running.stub.GenerateStream(pb.GenerateStreamRequest(**request([n, 1], 200)))
+        async for event in call:
+            if event.WhichOneof("event") == "delta":
+                break
+        call.cancel()
+
+    await asyncio.gather(*(cut(n) for n in range(12)))
+    status = await running.until_free()
+    assert status.counters.cancelled == 12
+    assert status.counters.accepted == status.counters.ended == 12
+    assert not running.scheduler.front.inboxes
+
+
+async def test_CA02_a_stream_that_ends_by_itself_is_not_aborted(running: Running) -> None:
+    await asyncio.gather(*(running.stub.Generate(pb.GenerateRequest(**request([n]))) for n in range(20)))
+    status = await running.until_free()
+    assert (status.counters.ended, status.counters.cancelled) == (20, 0)
+
+
+async def test_a_clients_deadline_ends_the_request(running: Running) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.stub.Generate(pb.GenerateRequest(**request([1], 250)), timeout=0.02)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await running.until_free()
+
+
+async def test_requests_that_cannot_be_served_get_a_status_and_change_nothing(running: Running) -> None:
+    async def refusal(message: Message) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.stub.Generate(message)
+        return caught.value.code(), caught.value.details() or ""
+
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    assert (await refusal(pb.GenerateRequest()))[0] is invalid
+    code, sentence = await refusal(pb.GenerateRequest(**request([1] * 300)))
+    assert code is invalid
+    assert "need 77 pages of 4 tokens; the largest pool has 64" in sentence
+    assert await refusal(pb.GenerateRequest(**request([900]))) == (
+        invalid,
+        "token id 900 is outside the vocabulary of 900 tokens",
+    )
+    assert (await refusal(pb.GenerateRequest(model="other", **request([1]))))[0] is grpc.StatusCode.NOT_FOUND
+    status = await running.until_free()
+    assert status.counters.accepted == 0
+    assert list((await running.stub.Generate(pb.GenerateRequest(**request([3])))).completions[0].token_ids) == answer(
+        [3], 8
+    )
+
+
+async def test_a_draining_scheduler_refuses_new_requests_and_ends_running_ones(running: Running) -> None:
+    call = running.stub.GenerateStream(pb.GenerateStreamRequest(**request([1, 2], 60)))
+    events = aiter(call)
+    assert (await anext(events)).WhichOneof("event") == "start"
+    running.scheduler.front.is_draining = True
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await running.stub.Generate(pb.GenerateRequest(**request([1])))
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    ids = [token async for event in events for token in event.delta.token_ids]
+    assert ids == answer([1, 2], 60)
+
+
+async def test_models_are_listed(running: Running) -> None:
+    models = (await running.stub.ListModels(pb.ListModelsRequest())).models
+    assert [(m.name, m.max_context, m.vocab_size, list(m.end_token_ids)) for m in models] == [("tiny", 4096, 900, [2])]
+
+
+async def test_health_follows_the_workers(running: Running) -> None:
+    health: Any = health_pb2_grpc.HealthStub(running.channel)
+    assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+    running.worker.stop()
+    async for state in health.Watch(health_pb2.HealthCheckRequest(service=NAME)):
+        if state.status == health_pb2.HealthCheckResponse.NOT_SERVING:
+            return
+
+
+async def test_a_port_in_use_is_a_start_error(model: ServedModel, tmp_path: Path) -> None:
+    first = read_config(["--model", "tiny", "--listen", "127.0.0.1:0", "--workers", f"ipc://{tmp_path}/a"])
+    holder = Scheduler(first, model)
+    await holder.start()
+    second = read_config(["--model", "tiny", "--listen", holder.address, "--workers", f"ipc://{tmp_path}/b"])
+    with pytest.raises(StartError, match="is the port in use"):
+        Scheduler(second, model)
+    await holder.stop(grace=0)
+
+
+async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel, tmp_path: Path) -> None:
+    keys = tmp_path / "k"
+    make_keys([str(keys)])
+    own = keys / "scheduler"
+    flags = {
+        "--model": "tiny",
+        "--listen": "127.0.0.1:0",
+        "--workers": f"ipc://{tmp_path}/w",
+        "--tls-cert": own / "tls.crt",
+        "--tls-key": own / "tls.key",
+        "--token-file": own / "token",
+        "--curve-key": own / "scheduler.key_secret",
+        "--curve-allow": own / "allow",
+    }
+    config = read_config([str(word) for pair in flags.items() for word in pair])
+    scheduler = Scheduler(config, model)
+    await scheduler.start()
+    stranger = PaperProcess(scheduler.link.address, PaperWorker(), name="stranger")
+    trust = grpc.ssl_channel_credentials((keys / "client" / "ca.crt").read_bytes())
+    token = (keys / "client" / "token").read_text()
+    async with grpc.aio.secure_channel(scheduler.address, trust) as channel:
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
+        for metadata in (
+            (),
+            (("authorization", ""),),
+            (("authorization", "Bearer "),),
+            (("authorization", "Bearer wrong"),),
+        ):
+            for call in (stub.ListModels(pb.ListModelsRequest(), metadata=metadata),
+                         admin.GetStatus(admin_pb2.GetStatusRequest(), metadata=metadata),
+                         stub.Generate(pb.GenerateRequest(), metadata=metadata)):  # fmt: skip
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                async for _ in stub.GenerateStream(pb.GenerateStreamRequest(), metadata=metadata):
+                    pass
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        valid = (("authorization", f"Bearer {token}"),)
+        assert (await stub.ListModels(pb.ListModelsRequest(), metadata=valid)).models[0].name == "tiny"
+        status = await admin.GetStatus(admin_pb2.GetStatusRequest(), metadata=valid)
+        assert not status.workers, "a worker without a key stays outside"
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+    stranger.stop()
+    await scheduler.stop(grace=0)

@@ -1,0 +1,48 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from octavo_scheduler.stops import StopScanner
+
+
+def scan(pieces: list[str], stops: list[str], *, include: bool = False) -> tuple[str, str | None]:
+    scanner = StopScanner(stops, include=include)
+    shown = ""
+    for piece in pieces:
+        text, stop = scanner.push(piece)
+        shown += text
+        if stop is not None:
+            return shown, stop
+    return shown + scanner.flush(), None
+
+
+@pytest.mark.parametrize(("include", "expected"), [(False, "one "), (True, "one END")])
+def test_a_stop_string_ends_the_text(include: bool, expected: str) -> None:
+    assert scan(["one ", "EN", "D two"], ["END"], include=include) == (expected, "END")
+
+
+def test_only_a_proper_prefix_of_a_stop_is_held_back() -> None:
+    scanner = StopScanner(["\n\n", "###"])
+    assert scanner.push("a\n") == ("a", None)
+    assert scanner.push("b##") == ("\nb", None)
+    assert scanner.push("c") == ("##c", None)
+
+
+def test_the_earliest_stop_wins_and_of_two_at_one_place_the_longest() -> None:
+    assert scan(["xaby"], ["b", "ab", "a"]) == ("x", "ab")
+
+
+ALPHABET = st.text("ab", max_size=30)
+
+
+@given(text=ALPHABET, stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), data=st.data())
+def test_any_split_finds_a_stop_where_the_whole_text_has_it(text: str, stops: list[str], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    shown, stop = scan(pieces, stops)
+    ends = [place for s in stops if (place := text.find(s)) >= 0]
+    if stop is None:
+        assert not ends
+        assert shown == text
+    else:
+        assert text.startswith(shown + stop)
+        assert not any(s in shown for s in stops)
