@@ -13,7 +13,7 @@ PROTO_SCRATCH := .cache/protos
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo check test protos protos-check foreign deploy-check clean
+.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ foreign: $(DEV_STAMP) ## Talk to a server with the Node client and with buf curl
 deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehearse them without containers
 	$(BIN)/hadolint deploy/Dockerfile.*
 	$(BIN)/python -m pytest tests/deploy
+
+equality: $(DEV_STAMP) ## Preempt the real model at every position, compare ids (about 8 minutes)
+	$(BIN)/python -m benchmarks.equality $(if $(MODEL),--model "$(MODEL)")
+
+utilisation: $(DEV_STAMP) ## Count how many held KV slots hold tokens on workload W (some minutes)
+	$(BIN)/python -m benchmarks.utilisation $(if $(MODEL),--model "$(MODEL)")
 
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -65,7 +65,7 @@ class LargestResult(TorchDispatchMode):
     """Elements of the largest tensor that any operation made (views of its arguments do not count)."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.largest = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import serving
 from tests.doubles.tiny_model import make_tiny_model
+from tests.processes import serving
 
 NODE_CLIENT = Path(__file__).parent / "node"
 
