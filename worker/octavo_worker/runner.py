@@ -144,7 +144,8 @@ def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = la
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """`auto` is float32: see docs/design.md for what was measured."""
+    """`auto` is float32: it follows the checkpoint most closely and is fast on every processor. On one with AMX,
+    bfloat16 is as fast for one row and 1.2 to 1.6 times as fast for 16 rows and more."""
     return {
         "auto": torch.float32,
         "float32": torch.float32,
