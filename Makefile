@@ -11,6 +11,9 @@ TYPED := $(foreach folder,$(SOURCES),$(if $(shell find $(folder) -name '*.py' -p
 PROTO_FILES := $(sort $(wildcard protos/octavo/v1/*.proto))
 PROTO_SCRATCH := .cache/protos
 
+# Idle threads of torch sleep instead of spinning: the cores are shared by scheduler, worker and client.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation clean
