@@ -147,4 +147,6 @@ def _iterate(events: AsyncGenerator[results.Event]) -> Iterator[results.Event]:
         while (event := run(next_event())) is not None:
             yield event
     finally:
-        run(events.aclose())
+        # A stream that is left half read may live until the interpreter ends, which closes the loop first.
+        if not _background_loop().is_closed():
+            run(events.aclose())

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Coroutine
+from typing import Any
 
 from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
 from octavo_scheduler.model import load_model
-from octavo_scheduler.server import Scheduler
+from octavo_scheduler.server import DRAIN_SECONDS, Scheduler
 
 
 def refuse_unpickling(event: str, arguments: tuple[object, ...]) -> None:
@@ -18,11 +20,11 @@ def refuse_unpickling(event: str, arguments: tuple[object, ...]) -> None:
         raise RuntimeError(f"unpickling is not allowed here: {arguments}")
 
 
-async def serve(config: Config) -> None:
-    """Until SIGTERM or SIGINT."""
-    stopping = asyncio.Event()
+async def serve(config: Config) -> int:
+    """Until SIGTERM or SIGINT: then running streams may end, which a second signal cuts short. The exit code."""
+    signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     model = load_model(config.model, config.served_model_name)
     scheduler = Scheduler(config, model)
     await scheduler.start()
@@ -30,8 +32,17 @@ async def serve(config: Config) -> None:
         f"octavo scheduler: serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}",
         flush=True,
     )
-    await stopping.wait()
-    await scheduler.stop()
+    await _first(signals.get(), scheduler.failed.wait())
+    await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else DRAIN_SECONDS), signals.get())
+    return 1 if scheduler.failed.is_set() else 0
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them is done; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
 
 
 def main() -> int:
@@ -41,11 +52,10 @@ def main() -> int:
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if config.lifeline is not None:
             watch_lifeline(config.lifeline)
-        asyncio.run(serve(config))
+        return asyncio.run(serve(config))
     except StartError as error:
         print(f"octavo scheduler: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

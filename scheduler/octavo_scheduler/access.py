@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from octavo_scheduler.errors import StartError
 
@@ -47,7 +50,19 @@ def read_token(path: Path) -> bytes:
 
 
 def server_credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials([(_read(key), _read(certificate))])
+    """Raises StartError, which names the file, for what gRPC would refuse without saying why."""
+    chain, secret = _read(certificate), _read(key)
+    try:
+        public_key = x509.load_pem_x509_certificates(chain)[0].public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise StartError(f"{certificate} holds no certificate in PEM") from error
+    try:
+        private_key = load_pem_private_key(secret, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise StartError(f"{key} holds no private key in PEM, readable without a password") from error
+    if private_key.public_key() != public_key:
+        raise StartError(f"the key in {key} is not that of the certificate in {certificate}")
+    return grpc.ssl_server_credentials([(secret, chain)])
 
 
 def _read(path: Path) -> bytes:

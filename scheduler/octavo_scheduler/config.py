@@ -1,6 +1,7 @@
 """The scheduler's command line, read once into a frozen record."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,11 @@ from octavo_scheduler.access import require_keys
 from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.link import CurveFiles
+from octavo_scheduler.lock import socket_path
+
+LONGEST_SOCKET_PATH = 107
+"""Bytes; the system's own limit."""
+MOST_PORT = 65535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,8 @@ class Config:
     log_level: str
 
     def __post_init__(self) -> None:
+        check_listen(self.listen)
+        check_workers(self.workers)
         require_keys(
             self.listen,
             has_keys=self.tls is not None and self.token_file is not None,
@@ -38,6 +46,45 @@ class Config:
             has_keys=self.curve is not None,
             remedy="give --curve-key and --curve-allow (octavo keys makes them)",
         )
+
+
+def check_listen(address: str) -> None:
+    """Raises StartError for anything but HOST:PORT and unix:PATH."""
+    if address.startswith("unix:"):
+        _check_path("--listen", address)
+    elif "://" in address:
+        raise StartError(f"--listen {address} is neither HOST:PORT nor unix:PATH")
+    else:
+        _check_port("--listen", address, address)
+
+
+def check_workers(address: str) -> None:
+    """Raises StartError for anything but tcp://HOST:PORT, where the port may be *, and ipc://PATH."""
+    if address.startswith("ipc://"):
+        _check_path("--workers", address)
+    elif address.startswith("tcp://"):
+        if not address.endswith(":*"):
+            _check_port("--workers", address, address.removeprefix("tcp://"))
+    else:
+        raise StartError(f"--workers {address} is neither tcp://HOST:PORT nor ipc://PATH")
+
+
+def _check_port(flag: str, address: str, host_and_port: str) -> None:
+    _, colon, port = host_and_port.rpartition(":")
+    if not colon or not port or port.endswith("]"):  # [::1] is a host alone
+        raise StartError(f"{flag} {address} has no port")
+    if not (port.isascii() and port.isdigit()):
+        raise StartError(f"{flag} {address} has a port that is not a number: {port}")
+    if len(port) > len(str(MOST_PORT)) or int(port) > MOST_PORT:
+        raise StartError(f"{flag} {address} has a port above {MOST_PORT}")
+
+
+def _check_path(flag: str, address: str) -> None:
+    path = socket_path(address)
+    if path == Path():
+        raise StartError(f"{flag} {address} names no file")
+    if path is not None and len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise StartError(f"{flag} {address} is longer than the {LONGEST_SOCKET_PATH} bytes of a socket's path")
 
 
 def parser() -> argparse.ArgumentParser:

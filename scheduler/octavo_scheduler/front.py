@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from octavo_scheduler import errors
@@ -85,6 +86,8 @@ class Front:
         self.inboxes: dict[str, Inbox] = {}
         self._post = post
         self._event_loop = asyncio.get_running_loop()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def deliver(self, outputs: list[Output]) -> None:
         """Called by the loop's thread, once a step."""
@@ -95,6 +98,12 @@ class Front:
             inbox = self.inboxes.get(output.request)
             if inbox is not None:
                 inbox.put(output)
+
+    async def drain(self, grace: float) -> None:
+        """Refuses new requests and waits until the running ones have ended, at most `grace` seconds."""
+        self.is_draining = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), grace)
 
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""
@@ -107,17 +116,24 @@ class Front:
         """Begin, pieces, End. Raises RequestError where the request cannot be served."""
         spec = parsed.spec
         inbox = self.inboxes[spec.id] = Inbox()
+        self._idle.clear()
         answer = Answer(self.model, parsed)
-        self._post(lambda core, now: core.submit(spec, now))
         try:
+            self._post(lambda core, now: core.submit(spec, now))
             while not answer.is_ended:
                 for event in answer.take(await inbox.take()):
                     yield event
+                if answer.stop is not None and not answer.is_ended:
+                    self._abort(spec.id, at=answer.num_tokens)
         finally:
             del self.inboxes[spec.id]
-            if not answer.is_ended_by_core:
-                at = answer.stopped_at
-                self._post(lambda core, now: core.abort(spec.id, now, at))
+            if not self.inboxes:
+                self._idle.set()
+            if not answer.is_ended:
+                self._abort(spec.id)
+
+    def _abort(self, request: str, at: int | None = None) -> None:
+        self._post(lambda core, now: core.abort(request, now, at))
 
 
 class Answer:
@@ -130,51 +146,43 @@ class Answer:
         self._arrived_at = time.monotonic()
         self._first_token_at: float | None = None
         self._queued = 0.0
-        self._num_tokens = 0
         self._num_shown = 0
         self._text: list[str] = []
         self._tokens: list[int] = []
-        self.stopped_at: int | None = None
+        self.num_tokens = 0
+        self.stop: str | None = None
+        """The stop string that was found; then the core is told so, and its word that the request ended is awaited."""
         self.is_ended = False
-        self.is_ended_by_core = False
 
     def take(self, outputs: list[Output]) -> list[Event]:
         """The events that these outputs make. Raises RequestError for an end that is an error."""
         events: list[Event] = []
-        stop: str | None = None
         for output in outputs:
             match output:
                 case Started():
                     self._queued = output.queued
                     events.append(Begin(len(self._parsed.spec.prompt), output.queued))
-                case Committed() if stop is None:
-                    stop = self._add(output.token)
+                case Committed() if self.stop is None:
+                    self._add(output.token)
                 case Finished():
-                    self.is_ended_by_core = True
-                    events += self._end(output, stop)
+                    self.is_ended = True
+                    events += self._end(output)
                 case Refused():
-                    self.is_ended_by_core = True
                     self.is_ended = True
                     raise _refusal(output)
-        if not self.is_ended and stop is not None:
-            self.stopped_at = self._num_tokens
-            ended = Finished(self._parsed.spec.id, 0, FinishReason.STOP, self._num_tokens, 0)
-            events += self._end(ended, stop)
-        elif not self.is_ended and len(self._tokens) >= self._parsed.stream_interval:
+        if not self.is_ended and len(self._tokens) >= self._parsed.stream_interval:
             events += self._piece()
         return events
 
-    def _add(self, token: int) -> str | None:
-        """Takes a token; the stop string that it completes, if any."""
+    def _add(self, token: int) -> None:
         if self._first_token_at is None:
             self._first_token_at = time.monotonic()
-        self._num_tokens += 1
+        self.num_tokens += 1
         self._tokens.append(token)
         if token in self._parsed.spec.stop_token_ids and not self._parsed.include_stop:
-            return None
-        text, stop = self._stops.push(self._detokenizer.push(token))
+            return
+        text, self.stop = self._stops.push(self._detokenizer.push(token))
         self._text.append(text)
-        return stop
 
     def _piece(self) -> list[Event]:
         text, tokens = "".join(self._text), tuple(self._tokens)
@@ -185,20 +193,18 @@ class Answer:
         self._text, self._tokens = [], []
         return [piece]
 
-    def _end(self, finished: Finished, stop: str | None) -> list[Event]:
-        self.is_ended = True
-        reason = finished.reason if stop is None else FinishReason.STOP
-        _raise_failures(reason)
-        if stop is None:
-            rest, stop = self._stops.push(self._detokenizer.flush())
+    def _end(self, finished: Finished) -> list[Event]:
+        if self.stop is None:
+            _raise_failures(finished.reason)
+            rest, self.stop = self._stops.push(self._detokenizer.flush())
             self._text += [rest, self._stops.flush()]
         now = time.monotonic()
         end = End(
-            reason=FinishReason.STOP if stop is not None else reason,
-            stop=stop,
-            stop_token=finished.stop_token if stop is None else None,
+            reason=finished.reason if self.stop is None else FinishReason.STOP,
+            stop=self.stop,
+            stop_token=finished.stop_token if self.stop is None else None,
             prompt_tokens=len(self._parsed.spec.prompt),
-            completion_tokens=self._num_tokens,
+            completion_tokens=self.num_tokens,
             queued=self._queued,
             first_token_seconds=(self._first_token_at or now) - self._arrived_at,
             total_seconds=now - self._arrived_at,
@@ -208,9 +214,8 @@ class Answer:
 
 
 def _refusal(refused: Refused) -> errors.RequestError:
-    if refused.reason == "QUEUE_FULL":
-        return errors.Overloaded(refused.message)
-    return errors.InvalidRequest(refused.message)
+    kinds = {"QUEUE_FULL": errors.Overloaded, "NO_WORKER": errors.Unavailable}
+    return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
 
 
 def _raise_failures(reason: FinishReason) -> None:

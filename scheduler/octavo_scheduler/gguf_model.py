@@ -75,25 +75,57 @@ class GgufMetadata:
 
 
 def gguf_tokenizer(metadata: GgufMetadata) -> Tokenizer:
-    """A byte-level BPE tokenizer from the file's vocabulary; raises StartError for other kinds."""
+    """The tokenizer of the file's vocabulary: byte-level BPE ("gpt2") or SentencePiece's BPE ("llama"); else StartError."""
     kind, pre = metadata.need("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
-    if kind != "gpt2" or pre not in PRE_TOKENIZERS:
+    if kind == "gpt2" and pre in PRE_TOKENIZERS:
+        tokenizer = _byte_level(metadata, PRE_TOKENIZERS[pre]())
+    elif kind == "llama":
+        tokenizer = _sentence_piece(metadata)
+    else:
         raise StartError(
-            f"{metadata.path} has a vocabulary of kind {kind}/{pre}; known are gpt2 with "
+            f"{metadata.path} has a vocabulary of kind {kind}/{pre}; known are llama, and gpt2 with "
             f"{', '.join(sorted(PRE_TOKENIZERS))}. Serve the model from a folder with a tokenizer.json instead"
         )
     tokens: list[str] = metadata.need("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata.need("tokenizer.ggml.merges")]
-    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
-    tokenizer.decoder = decoders.ByteLevel()
     types = metadata.get("tokenizer.ggml.token_type", [])
     added = [(tokens[i], kind) for i, kind in enumerate(types) if kind in (_CONTROL, _USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, kind in added if kind == _CONTROL])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text, kind in added if kind == _USER_DEFINED])
-    if metadata.get("tokenizer.ggml.add_bos_token", False):
+    if metadata.get("tokenizer.ggml.add_bos_token", kind == "llama"):
         bos = metadata.need("tokenizer.ggml.bos_token_id")
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
         )
+    return tokenizer
+
+
+def _byte_level(metadata: GgufMetadata, pre_tokenizer: pre_tokenizers.PreTokenizer) -> Tokenizer:
+    vocabulary = {token: i for i, token in enumerate(metadata.need("tokenizer.ggml.tokens"))}
+    merges = [tuple(merge.split(" ", 1)) for merge in metadata.need("tokenizer.ggml.merges")]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentence_piece(metadata: GgufMetadata) -> Tokenizer:
+    """SentencePiece joins the two neighbours whose union has the best score; as a list of merges, best score first."""
+    tokens: list[str] = metadata.need("tokenizer.ggml.tokens")
+    scores = metadata.need("tokenizer.ggml.scores")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    merges = [
+        (-scores[i], vocabulary[token[:cut]], vocabulary[token[cut:]])
+        for i, token in enumerate(tokens)
+        for cut in range(1, len(token))
+        if token[:cut] in vocabulary and token[cut:] in vocabulary
+    ]
+    pairs = [(tokens[left], tokens[right]) for _, left, right in sorted(merges)]
+    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    )
+    prefix = "first" if metadata.get("tokenizer.ggml.add_space_prefix", True) else "never"
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prefix, split=False)
+    plain = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*plain, decoders.Strip(" ", 1, 0)] if prefix == "first" else plain)
     return tokenizer

@@ -4,7 +4,8 @@
     OUT_DIR/worker/     worker.key(_secret)     scheduler.key
     OUT_DIR/client/     ca.crt                  token
 
-A complete set is left as it is, so that running it again changes nothing.
+Files that are there are never replaced: a complete set is left as it is, and an incomplete one is an error, because new
+keys beside old ones would fit nobody.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from octavo_scheduler.errors import StartError
 from octavo_scheduler.link import make_curve_keys
 
 ROLES = ("scheduler", "worker", "client")
@@ -35,13 +37,19 @@ FILES = (
 
 
 def make_keys(out: Path, names: Sequence[str]) -> bool:
-    """Makes all files unless all are there; says whether it did.
+    """Makes all files unless all are there; says whether it did. Raises StartError where only some are there.
 
     Each of the three folders may be a volume of its own in a place that cannot be written otherwise, so they are filled
     and never replaced.
     """
-    if all((out / file).is_file() for file in FILES):
+    missing = [file for file in FILES if not (out / file).is_file()]
+    if not missing:
         return False
+    if len(missing) < len(FILES):
+        raise StartError(
+            f"{out} lacks {', '.join(missing)}, and other keys are there; put back what is missing, or remove the rest "
+            "to make all of them anew"
+        )
     with tempfile.TemporaryDirectory() as work:
         made = Path(work)
         for role in ROLES:
@@ -109,6 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         made = make_keys(options.out, [*options.dns, "localhost", "127.0.0.1"])
+    except StartError as error:
+        print(f"octavo keys: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"octavo keys: {options.out} cannot be written: {error.strerror}", file=sys.stderr)
         return 2

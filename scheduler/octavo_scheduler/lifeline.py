@@ -1,12 +1,21 @@
 """Ends this process in order when its parent is gone: the parent holds the other end of a pipe and never writes."""
 
+import fcntl
 import os
 import signal
 import threading
 
+from octavo_scheduler.errors import StartError
+
 
 def watch_lifeline(descriptor: int) -> None:
-    """Sends SIGTERM to this process when `descriptor` reaches end of file."""
+    """Sends SIGTERM to this process when `descriptor` reaches end of file. Raises StartError when it cannot be read."""
+    try:
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    except (OSError, ValueError, OverflowError) as error:
+        raise StartError(f"--lifeline {descriptor} is not an open file descriptor") from error
+    if mode == os.O_WRONLY:
+        raise StartError(f"--lifeline {descriptor} is not the read end of a pipe")
 
     def wait() -> None:
         while os.read(descriptor, 1):

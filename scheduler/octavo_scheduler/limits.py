@@ -4,21 +4,34 @@ GRPC_MESSAGE_BYTES = 16 << 20
 GRPC_METADATA_BYTES = 16 << 10
 ZMQ_MESSAGE_BYTES = 64 << 20
 
+MAX_WORKER_ID_BYTES = 128
+MAX_WORKER_PAGES = 1 << 21
+"""Of one tier of one worker."""
+MAX_WORKER_SLOTS = 1 << 16
+"""Slots travel as uint16."""
+MAX_CONTEXT_TOKENS = 1 << 26
+MAX_VOCABULARY = (1 << 31) - 1
+"""Token ids travel as int32."""
+
 MAX_ANSWERS = 16
 MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_STOP_TOKEN_IDS = 64
 MAX_MESSAGES = 1024
+MAX_CHAT_LITERALS = 4096
+"""Control tokens written out in the messages of one chat: each is tokenised by itself."""
 MAX_PROMPT_BYTES = 8 << 20
 MAX_REQUEST_ID_BYTES = 128
 MAX_TENANT_BYTES = 128
+MAX_ECHO = 64
+"""Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0
 
 TEMPERATURE = (0.0, 100.0)
 TOP_K = (0, 1 << 20)
 MIN_P = (0.0, 1.0)
-REPETITION_PENALTY = (0.01, 100.0)
+REPETITION_PENALTY = (1 / 128, 128.0)
 PRESENCE_PENALTY = (-2.0, 2.0)
 FREQUENCY_PENALTY = (-2.0, 2.0)
-"""Closed ranges. top_p lies in (0, 1]."""
+"""Closed ranges, whose ends float32 holds exactly: values travel in it. top_p lies in (0, 1]."""

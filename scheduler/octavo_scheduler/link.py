@@ -4,7 +4,9 @@ Used by one thread, except `wake`. Every connection gets a fresh routing id, so 
 peer. Sending never blocks: a peer that is gone, or does not read, makes `send` answer False.
 """
 
+import logging
 import os
+import struct
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +14,17 @@ from pathlib import Path
 import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
 
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.limits import ZMQ_MESSAGE_BYTES
+from octavo_scheduler.lock import PathLock, socket_path
+
+log = logging.getLogger("octavo.scheduler")
 
 Peer = bytes
+
+CURVE_KEY_BYTES = 32
 
 MOST_MESSAGES = 256
 """Messages handed over by one `receive`, so that a flood cannot keep the loop from planning."""
@@ -31,9 +39,14 @@ class CurveFiles:
 
 
 class RouterLink:
-    """Binds `address`. Raises StartError when it is taken or the keys cannot be read."""
+    """Binds `address`. Raises StartError when it is taken or one of the keys cannot be read."""
 
     def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
+        if curve:
+            check_keys(curve)
+        path = socket_path(address)
+        self._lock = PathLock(path) if path else None
+        self._woken = self._waker = -1
         self._context = zmq.Context()
         self._authenticator = self._admit_only(curve) if curve else None
         self._socket = self._context.socket(zmq.ROUTER)
@@ -44,7 +57,7 @@ class RouterLink:
                 self._socket.bind(address)
             finally:
                 os.umask(previous)
-        except (zmq.ZMQError, OSError, ValueError) as error:
+        except (zmq.ZMQError, OSError) as error:
             self.close()
             raise StartError(f"cannot listen for workers on {address}: {error}") from error
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -68,10 +81,7 @@ class RouterLink:
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.IPV6, 1)
         if curve:
-            public, secret = zmq.auth.load_certificate(curve.secret_key)
-            if secret is None:
-                raise ValueError(f"{curve.secret_key} has no secret key")
-            socket.curve_publickey, socket.curve_secretkey = public, secret
+            socket.curve_publickey, socket.curve_secretkey = zmq.auth.load_certificate(curve.secret_key)
             socket.curve_server = True
 
     def _admit_only(self, curve: CurveFiles) -> ThreadAuthenticator:
@@ -105,18 +115,51 @@ class RouterLink:
         return True
 
     def wake(self) -> None:
-        """Ends a running `receive`. May be called by any thread."""
+        """Ends a running `receive`. May be called by any thread, and by one event loop also after `close`."""
         with suppress(BlockingIOError):
-            os.write(self._waker, b"!")
+            if self._waker >= 0:
+                os.write(self._waker, b"!")
 
     def close(self) -> None:
         self._socket.close()
         if self._authenticator is not None:
             self._authenticator.stop()
         self._context.term()
-        for end in ("_woken", "_waker"):
-            if hasattr(self, end):
-                os.close(getattr(self, end))
+        if self._lock is not None:
+            self._lock.release()
+        for end in (self._woken, self._waker):
+            if end >= 0:
+                os.close(end)
+        self._woken = self._waker = -1
+
+
+def check_keys(curve: CurveFiles) -> None:
+    """Raises StartError, which names the file, where a key is missing or broken: ZeroMQ would go on without it."""
+    if _read_keys(curve.secret_key)[1] is None:
+        raise StartError(f"{curve.secret_key} has no secret key")
+    try:
+        files = [path for path in sorted(curve.allowed.iterdir()) if path.suffix == ".key"]
+    except OSError as error:
+        raise StartError(f"the folder {curve.allowed} cannot be read: {error.strerror}") from error
+    for file in files:
+        _read_keys(file)
+    if not files:
+        log.warning("%s holds no .key file: no worker may join", curve.allowed)
+
+
+def _read_keys(path: Path) -> tuple[bytes, bytes | None]:
+    """Public and secret key of a file, the latter None where only the former is there."""
+    try:
+        path.read_bytes()  # says why it cannot be read, which load_certificate does not
+        public, secret = zmq.auth.load_certificate(path)
+        lengths = [len(z85.decode(key)) for key in (public, secret) if key is not None]
+    except OSError as error:
+        raise StartError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, struct.error) as error:
+        raise StartError(f"{path} holds no CURVE key") from error
+    if set(lengths) != {CURVE_KEY_BYTES}:
+        raise StartError(f"{path} holds a CURVE key of {lengths[0]} bytes; it must have {CURVE_KEY_BYTES}")
+    return public, secret
 
 
 def make_curve_keys(folder: Path, name: str) -> None:

@@ -6,23 +6,19 @@ takes plans, hand all outputs to the front at once. Link and clock are arguments
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from octavo_scheduler import wire
 from octavo_scheduler.core import Core
-from octavo_scheduler.core.events import Lost, Output, Rates, Tick
+from octavo_scheduler.core.events import Lost, Output, Tick
+from octavo_scheduler.member import IDLE_LEASE_SECONDS, Member, objection
 from octavo_scheduler.wire import BadMessage, Epoch, Greeting
 
 log = logging.getLogger("octavo.scheduler")
 
 HEARTBEAT_SECONDS = 0.5
 """How often the scheduler says it is alive, which is also how soon it notices a closed connection."""
-IDLE_LEASE_SECONDS = 10.0
-"""A worker without a plan that is silent for so long is lost."""
-STEP_LEASE_SECONDS = 60.0
-"""The same with a plan: nothing is heard of a worker while it executes a step."""
 MOST_BAD_MESSAGES = 10
 """Unreadable messages of one peer before it is dropped."""
 
@@ -37,19 +33,6 @@ class Link(Protocol):
     def wake(self) -> None: ...
 
 
-@dataclass
-class Member:
-    """A worker that was welcomed."""
-
-    worker: str
-    peer: bytes
-    epoch: Epoch
-    heard_at: float
-    num_bad: int = 0
-    swapped_bytes: int = field(default=0)
-    swap_seconds: float = field(default=0.0)
-
-
 class Loop:
     """Owns the core. All but `post` runs in one thread."""
 
@@ -61,8 +44,12 @@ class Loop:
         deliver: Callable[[list[Output]], None],
         on_ready: Callable[[bool], object],
         boot_id: int,
+        vocab_size: int = 0,
     ) -> None:
-        """`deliver` gets all outputs of a turn; `on_ready` hears when the first worker is here and when the last is gone."""
+        """`deliver` gets all outputs of a turn; `on_ready` hears when the first worker is here and when the last is gone.
+
+        A worker whose vocabulary is smaller than `vocab_size` is refused.
+        """
         self.core = core
         self.members: dict[bytes, Member] = {}
         self.weights_digest: bytes | None = None
@@ -74,6 +61,7 @@ class Loop:
         self._on_ready = on_ready
         self._is_ready = False
         self._boot_id = boot_id
+        self._vocab_size = vocab_size
         self._num_welcomed = 0
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._last_turn = clock()
@@ -91,7 +79,7 @@ class Loop:
         self._link.wake()
 
     def run(self) -> None:
-        """Turns until stopped, then says goodbye to the workers."""
+        """Turns until stopped, then says goodbye to the workers. Whatever ends it otherwise is raised."""
         while not self._is_stopped:
             self.turn(self._patience())
         for member in self.members.values():
@@ -133,6 +121,7 @@ class Loop:
                 if not self._link.send(member.peer, wire.encode_plan(member.epoch, plan)):
                     outputs += self._lose(member, now, "its connection is closed")
                     break
+                member.sent.append((plan.step, now))
         return outputs
 
     def _receive(self, peer: bytes, frame: bytes, now: float) -> list[Output]:
@@ -149,14 +138,33 @@ class Loop:
         member.heard_at = now
         match body:
             case wire.StepReport():
-                self._note_rates(member, body, now)
-                return self.core.apply(body.done, now)
+                return self._step_done(member, body, now)
             case wire.Refused():
-                log.warning("worker %s refused step %d: %s", member.worker, body.nack.step, body.reason)
-                return self.core.apply(body.nack, now)
+                return self._refused(member, body, now)
+            case wire.Alive() if member.has_lost(body.last_step + 1):
+                return self._lose(member, now, f"the result of step {member.sent[0][0]} got lost")
             case wire.Leaving():
-                return self._lose(member, now, f"it left: {body.message}")
+                return self._lose(member, now, f"it left: {body.message}", is_crash=False)
         return []
+
+    def _step_done(self, member: Member, report: wire.StepReport, now: float) -> list[Output]:
+        if member.has_lost(report.done.step):
+            return self._lose(member, now, f"the result of step {member.sent[0][0]} got lost")
+        if report.swapped_bytes and report.swap_seconds > 0:
+            self.core.apply(member.rates(report), now)
+        outputs = self.core.apply(report.done, now)
+        member.keep(self.core.workers.get(member.worker), now)
+        return outputs
+
+    def _refused(self, member: Member, refused: wire.Refused, now: float) -> list[Output]:
+        """The core takes back all that was in flight, and gives the worker up when this happens time and again."""
+        log.warning("worker %s refused step %d: %s", member.worker, refused.nack.step, refused.reason)
+        outputs = self.core.apply(refused.nack, now)
+        member.keep(self.core.workers.get(member.worker), now)
+        if member.worker not in self.core.workers:
+            self._link.send(member.peer, wire.encode_goodbye(member.epoch, "too many steps failed"))
+            outputs += self._lose(member, now, "too many steps failed")
+        return outputs
 
     def _note_bad(self, member: Member | None, now: float, problem: str) -> list[Output]:
         self.num_bad += 1
@@ -167,20 +175,13 @@ class Loop:
             return []
         return self._lose(member, now, problem)
 
-    def _note_rates(self, member: Member, report: wire.StepReport, now: float) -> None:
-        """Swaps are rare, so the copy rate is the average over all of this stay."""
-        if report.swapped_bytes and report.swap_seconds > 0:
-            member.swapped_bytes += report.swapped_bytes
-            member.swap_seconds += report.swap_seconds
-            self.core.apply(Rates(member.worker, member.swapped_bytes / member.swap_seconds, 0.0), now)
-
     def _greet(self, peer: bytes, greeting: Greeting, now: float) -> list[Output]:
         outputs: list[Output] = []
         worker = greeting.joined.worker
         for member in [m for m in self.members.values() if m.worker == worker or m.peer == peer]:
             if member.peer == peer or not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
                 outputs += self._lose(member, now, "it dials again")
-        refusal = self._objection(greeting)
+        refusal = objection(greeting, self.weights_digest, self._vocab_size, {m.worker for m in self.members.values()})
         if refusal is not None:
             log.warning("worker %s is refused: %s", worker, refusal[1])
             self._link.send(peer, wire.encode_refusal(*refusal))
@@ -196,35 +197,27 @@ class Loop:
         )
         return outputs + self.core.apply(greeting.joined, now)
 
-    def _objection(self, greeting: Greeting) -> "tuple[wire.RefusalReason, str] | None":
-        if greeting.protocol_major != wire.PROTOCOL_MAJOR:
-            mine, theirs = wire.PROTOCOL_MAJOR, greeting.protocol_major
-            return wire.REFUSED_PROTOCOL, f"the scheduler speaks step protocol {mine}, the worker {theirs}"
-        if self.weights_digest is not None and greeting.weights_digest != self.weights_digest:
-            return wire.REFUSED_WEIGHTS, "the worker has other weights than the model served here"
-        if any(member.worker == greeting.joined.worker for member in self.members.values()):
-            return wire.REFUSED_WORKER_ID, f"a worker named {greeting.joined.worker} is here already"
-        return None
-
     def _watch(self, now: float) -> list[Output]:
         """Heartbeats out; silent workers lost. If this very process was stopped for a while, nobody is blamed for it."""
         if now - self._last_turn > IDLE_LEASE_SECONDS / 2:
             for member in self.members.values():
-                member.heard_at = now
+                member.forgive(now)
         self._last_turn = now
         if now - self._last_heartbeat < HEARTBEAT_SECONDS:
             return []
         self._last_heartbeat = now
         outputs: list[Output] = []
         for member in list(self.members.values()):
-            is_busy = bool(self.core.workers[member.worker].in_flight)
-            if now - member.heard_at > (STEP_LEASE_SECONDS if is_busy else IDLE_LEASE_SECONDS):
-                outputs += self._lose(member, now, "it is silent")
+            if now > member.lease_end:
+                outputs += self._lose(member, now, "it is silent" if not member.sent else "its step takes too long")
             elif not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
                 outputs += self._lose(member, now, "its connection is closed")
         return outputs
 
-    def _lose(self, member: Member, now: float, why: str) -> list[Output]:
+    def _lose(self, member: Member, now: float, why: str, *, is_crash: bool = True) -> list[Output]:
         log.warning("worker %s is gone: %s", member.worker, why)
         del self.members[member.peer]
-        return self.core.apply(Lost(member.worker), now)
+        outputs = self.core.apply(Lost(member.worker, is_crash), now)
+        if not self.members and not self.core.requests:
+            self.weights_digest = None
+        return outputs

@@ -7,6 +7,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from octavo_scheduler import limits
+from octavo_scheduler.entries import Entries
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.gguf_model import GgufMetadata, gguf_tokenizer
 from octavo_scheduler.template import ChatTemplate
@@ -59,39 +61,55 @@ def _from_gguf(path: Path, name: str) -> ServedModel:
 
 
 def _from_folder(folder: Path, name: str) -> ServedModel:
-    config = _read_json(folder / "config.json")
-    generation = _read_json(folder / "generation_config.json", {})
+    config = Entries(folder / "config.json", _read_json(folder / "config.json"))
+    generation_file = folder / "generation_config.json"
+    generation = Entries(generation_file, _read_json(generation_file, {}))
     settings = _read_json(folder / "tokenizer_config.json", {})
     if not (folder / "tokenizer.json").is_file():
         raise StartError(f"{folder} has no tokenizer.json")
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        vocab_size, max_context = int(config["vocab_size"]), int(config["max_position_embeddings"])
-    except KeyError as error:
-        raise StartError(f"{folder / 'config.json'} lacks {error}") from error
     except Exception as error:  # the tokenizers library raises plain Exception for a file it cannot parse
         raise StartError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
+    vocab_size = config.size("vocab_size", limits.MAX_VOCABULARY)
+    ends = generation.token_ids("eos_token_id", vocab_size)
     source = _template_source(folder, settings)
-    ends = generation.get("eos_token_id", config.get("eos_token_id"))
-    sampled = generation.get("do_sample", False)
     return ServedModel(
         name=name,
         vocabulary=Vocabulary(tokenizer),
         vocab_size=vocab_size,
-        max_context=max_context,
-        end_token_ids=frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends]),
+        max_context=config.size("max_position_embeddings", limits.MAX_CONTEXT_TOKENS),
+        end_token_ids=config.token_ids("eos_token_id", vocab_size) or frozenset() if ends is None else ends,
         template=ChatTemplate(source, _special_tokens(settings)) if source else None,
-        defaults={key: generation[key] for key in ("temperature", "top_p", "top_k") if sampled and key in generation},
+        defaults=_sampling_defaults(generation),
     )
+
+
+def _sampling_defaults(generation: Entries) -> dict[str, float]:
+    given = {
+        "temperature": generation.number("temperature", limits.TEMPERATURE),
+        "top_p": generation.number("top_p", (0.0, 1.0)),
+        "top_k": generation.whole_number("top_k", limits.TOP_K),
+    }
+    if given["top_p"] == 0:
+        generation.refuse("top_p", "a number in (0, 1]")
+    is_sampled = generation.flag("do_sample")
+    return {name: value for name, value in given.items() if is_sampled and value is not None}
 
 
 def _template_source(folder: Path, settings: dict[str, Any]) -> str | None:
     own = folder / "chat_template.jinja"
     if own.is_file():
-        return own.read_text(encoding="utf-8")
+        try:
+            return own.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise StartError(f"{own} cannot be read: {error}") from error
     source = settings.get("chat_template")
     if isinstance(source, list):
-        source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
+        named = [entry for entry in source if isinstance(entry, dict) and entry.get("name") == "default"]
+        source = named[0].get("template") if named else None
+    if source is not None and not isinstance(source, str):
+        raise StartError(f"{folder / 'tokenizer_config.json'} has a chat_template that is not text")
     return source
 
 

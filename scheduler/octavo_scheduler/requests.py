@@ -41,7 +41,7 @@ def parse_prompt(model: ServedModel, prompt: inference_pb2.Prompt) -> list[int]:
     """The prompt's token ids. Raises InvalidRequest for an empty prompt and for ids outside the vocabulary."""
     match prompt.WhichOneof("content"):
         case "text":
-            _require(len(prompt.text) <= limits.MAX_PROMPT_BYTES, "the prompt's text is too long")
+            _check_size(model, "the prompt", len(prompt.text.encode()))
             ids = model.vocabulary.encode(prompt.text)
         case "token_ids":
             ids = list(prompt.token_ids.ids)
@@ -58,11 +58,27 @@ def parse_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMess
     for message in messages:
         _require(
             message.role in ("system", "user", "assistant"),
-            f"a message's role is system, user or assistant, not {message.role!r}",
+            f"a message's role is system, user or assistant, not {message.role[: limits.MAX_ECHO]!r}",
         )
-    _require(sum(len(m.content) for m in messages) <= limits.MAX_PROMPT_BYTES, "the messages are too long")
+    _check_size(model, "the chat", sum(len(message.content.encode()) for message in messages))
+    num_literals = sum(model.vocabulary.num_literals(message.content) for message in messages)
+    _require(
+        num_literals <= limits.MAX_CHAT_LITERALS,
+        f"the chat has {num_literals} control tokens written out; at most {limits.MAX_CHAT_LITERALS} are taken as text",
+    )
     turns = [(message.role, message.content) for message in messages]
     return check_prompt(model, model.vocabulary.encode_chat(model.template, turns))
+
+
+def _check_size(model: ServedModel, what: str, num_bytes: int) -> None:
+    """Refuses text that cannot fit before any of it is tokenised, which takes long."""
+    longest = model.vocabulary.longest_token
+    _require(
+        num_bytes <= model.max_context * longest,
+        f"{what} has {num_bytes} bytes; the context of {model.name} has {model.max_context} tokens of at most {longest} "
+        "bytes each",
+    )
+    _require(num_bytes <= limits.MAX_PROMPT_BYTES, f"{what} has {num_bytes} bytes, more than {limits.MAX_PROMPT_BYTES}")
 
 
 def check_prompt(model: ServedModel, ids: list[int]) -> list[int]:
@@ -78,7 +94,7 @@ def check_prompt(model: ServedModel, ids: list[int]) -> list[int]:
 
 def check_model(model: ServedModel, name: str) -> None:
     if name not in ("", model.name):
-        raise ModelNotFound(f"no model {name!r} is served here; there is {model.name!r}")
+        raise ModelNotFound(f"no model {name[: limits.MAX_ECHO]!r} is served here; there is {model.name!r}")
 
 
 def parse(model: ServedModel, prompt: list[int], options: Options, label: str, arrival: Arrival) -> Parsed:

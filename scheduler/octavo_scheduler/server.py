@@ -1,6 +1,7 @@
 """One scheduler: the loop's thread and the gRPC server, started and stopped together."""
 
 import asyncio
+import logging
 import secrets
 import threading
 import time
@@ -18,9 +19,12 @@ from octavo_scheduler.core import Core
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.front import Front
 from octavo_scheduler.link import RouterLink
+from octavo_scheduler.lock import PathLock, socket_path
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.service import InferenceService
+
+log = logging.getLogger("octavo.scheduler")
 
 SERVICES = (
     inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name,
@@ -58,9 +62,12 @@ class Scheduler:
             deliver=self.front.deliver,
             on_ready=lambda is_ready: self._event_loop.call_soon_threadsafe(self._announce, is_ready),
             boot_id=secrets.randbits(63),
+            vocab_size=model.vocab_size,
         )
         self._health = health_aio.HealthServicer()
-        self._thread = threading.Thread(target=self.loop.run, name="loop", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
+        self.failed = asyncio.Event()
+        """Set when the loop's thread died of an error: nothing can be served any more."""
         try:
             self._server = self._make_server(config, model)
             self.address = self._listen(config)
@@ -76,12 +83,15 @@ class Scheduler:
 
     async def stop(self, grace: float = DRAIN_SECONDS) -> None:
         """Refuses new requests, lets running ones end within `grace` seconds, says goodbye to the workers."""
-        self.front.is_draining = True
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
+        await self.front.drain(grace)
+        await self._server.stop(0.5)
+        await self.front.drain(1.0)
         self.loop.stop()
         self._thread.join()
         self.link.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def _make_server(self, config: Config, model: ServedModel) -> grpc.aio.Server:
         interceptors = [access.TokenInterceptor(access.read_token(config.token_file))] if config.token_file else []
@@ -94,15 +104,24 @@ class Scheduler:
         return server
 
     def _listen(self, config: Config) -> str:
-        listen = config.listen
+        listen, path = config.listen, socket_path(config.listen)
+        credentials = access.server_credentials(*config.tls) if config.tls else None
+        self._lock = PathLock(path) if path else None
         try:
-            if config.tls:
-                port = self._server.add_secure_port(listen, access.server_credentials(*config.tls))
+            if credentials:
+                port = self._server.add_secure_port(listen, credentials)
             else:
                 port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise StartError(f"cannot listen on {listen}: is the port in use?") from error
         return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+
+    def _run_loop(self) -> None:
+        try:
+            self.loop.run()
+        except Exception:
+            log.exception("the scheduling loop failed")
+            self._event_loop.call_soon_threadsafe(self.failed.set)
 
     def _announce(self, is_ready: bool) -> None:
         announcement = asyncio.create_task(self._set_serving(is_ready))

@@ -9,6 +9,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from octavo_scheduler.errors import InvalidRequest, StartError
 
+MOST_SHOWN = 256
+"""Characters of a template's own words, which may quote a whole message."""
+
 
 def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
@@ -37,5 +40,6 @@ class ChatTemplate:
         turns: list[dict[str, Any]] = [{"role": role, "content": content} for role, content in messages]
         try:
             return self._template.render(messages=turns, add_generation_prompt=True, **self._special_tokens)
-        except TemplateError as error:
-            raise InvalidRequest(f"the model's chat template refuses these messages: {error}") from error
+        except Exception as error:  # a template is a program: with messages that it did not foresee it fails in any way
+            reason = str(error)[:MOST_SHOWN]
+            raise InvalidRequest(f"the model's chat template refuses these messages: {reason}") from error

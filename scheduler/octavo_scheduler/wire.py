@@ -2,12 +2,13 @@
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2
 
+from octavo_scheduler import limits
 from octavo_scheduler.core.events import Joined, Nack, Rates, StepDone
 from octavo_scheduler.core.plan import NewSlot, StepPlan
 
@@ -197,21 +198,33 @@ def decode(frame: bytes, worker: str) -> tuple[Epoch, Body]:
         case "result":
             return epoch, _report(worker, message.result)
         case "nack":
-            reason = f"{step_pb2.Nack.Reason.Name(message.nack.reason)}: {message.nack.message}"
+            reason = f"{_name(step_pb2.Nack.Reason.Name, message.nack.reason)}: {message.nack.message}"
             return epoch, Refused(Nack(worker, message.nack.step), reason)
         case "heartbeat":
-            return epoch, Alive(step_pb2.Heartbeat.Phase.Name(message.heartbeat.phase), message.heartbeat.last_step)
+            return epoch, Alive(
+                _name(step_pb2.Heartbeat.Phase.Name, message.heartbeat.phase), message.heartbeat.last_step
+            )
         case "goodbye":
             return epoch, Leaving(message.goodbye.message)
         case _:
             raise BadMessage("a WorkerMessage says nothing")
 
 
+def _name(name_of: Callable[[int], str], number: int) -> str:
+    """A newer peer may send numbers that this version has no name for."""
+    try:
+        return name_of(number)
+    except ValueError:
+        return str(number)
+
+
 def _greeting(hello: step_pb2.Hello) -> Greeting:
     geometry = hello.geometry
     counts = (geometry.page_size, geometry.page_bytes, hello.device_pages, hello.max_slots, hello.max_step_tokens)
-    if not hello.worker_id or min(*counts, hello.max_context, hello.vocab_size) < 1 or hello.max_slots > 65536:
+    if not hello.worker_id or min(*counts, hello.max_context, hello.vocab_size) < 1:
         raise BadMessage("a Hello lacks an id, pages, slots or limits")
+    if len(hello.worker_id.encode()) > limits.MAX_WORKER_ID_BYTES:
+        raise BadMessage("a Hello has a worker id that is too long")
     joined = Joined(
         worker=hello.worker_id,
         page_size=geometry.page_size,

@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -61,3 +63,16 @@ def test_ctrl_c_while_waiting_ends_the_call_and_the_client_goes_on(client: Clien
         client.generate("hang") if kind == "whole" else list(client.stream("hang"))
     timer.join()
     assert client.generate("one").outputs[0].text == "ONE "
+
+
+@pytest.mark.parametrize("last", ["", "client.close()"])
+def test_a_program_may_end_with_a_stream_half_read_and_makes_no_noise(local_server: LocalServer, last: str) -> None:
+    program = f"""
+from octavo_client import Client
+client = Client({local_server.address!r})
+events = client.stream("hang")
+next(events), next(events)
+{last}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")

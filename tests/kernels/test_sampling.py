@@ -75,6 +75,15 @@ def test_temperature_zero_takes_the_lowest_of_the_largest() -> None:
     assert sample(OPS, logits, sampling_of(2)) == [1, 0]
 
 
+@pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-30])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 5, "top_p": 0.5}, {"min_p": 0.1}])
+def test_a_tiny_temperature_takes_the_largest_like_zero(temperature: float, filters: dict[str, float]) -> None:
+    logits = torch.randn(50, 700, generator=torch.Generator().manual_seed(1)) * 20
+    logits[::2] -= 100  # all of a row below zero
+    sampling = sampling_of(50, temperature=temperature, seed=torch.arange(50), **filters)
+    assert sample(OPS, logits, sampling) == logits.argmax(-1).tolist()
+
+
 def test_ties_are_ranked_by_token_id() -> None:
     logits = torch.zeros(200, 50)
     logits[:, ::2] = -0.0

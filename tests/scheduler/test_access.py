@@ -1,7 +1,13 @@
 from pathlib import Path
 
 import pytest
-from octavo_scheduler.access import is_local, read_token, require_keys
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from octavo_scheduler.access import is_local, read_token, require_keys, server_credentials
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.keys import main as make_keys
@@ -42,39 +48,29 @@ def test_an_empty_or_short_token_is_a_start_error(tmp_path: Path, content: str) 
         read_token(tmp_path / "token")
 
 
-def test_keys_are_made_once_with_each_secret_only_where_it_is_needed(tmp_path: Path) -> None:
-    out = tmp_path / "keys"
-    assert make_keys([str(out), "--dns", "scheduler"]) == 0
-    files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert set(files) == {
-        *(f"scheduler/{name}" for name in ("scheduler.key", "scheduler.key_secret", "allow/worker.key")),
-        *(f"scheduler/{name}" for name in ("tls.crt", "tls.key", "token")),
-        *(f"worker/{name}" for name in ("worker.key", "worker.key_secret", "scheduler.key")),
-        *(f"client/{name}" for name in ("ca.crt", "token")),
-    }
-    for name in files:
-        if "secret" in name or name.endswith(("tls.key", "token")):
-            assert (out / name).stat().st_mode & 0o077 == 0
-    assert make_keys([str(out)]) == 0
-    assert {name: (out / name).read_bytes() for name in files} == files
-    assert {path.name for path in out.iterdir()} == {"scheduler", "worker", "client"}
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("keys")
+    make_keys([str(out)])
+    return out / "scheduler"
 
 
-def test_keys_that_cannot_be_written_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    assert make_keys([str(tmp_path / "file" / "keys")]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+def test_certificate_and_key_must_be_readable_and_belong_together(keys: Path, tmp_path: Path) -> None:
+    assert server_credentials(keys / "tls.crt", keys / "tls.key")
+    (tmp_path / "bad").write_text("-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+    with pytest.raises(StartError, match=r"bad holds no certificate in PEM"):
+        server_credentials(tmp_path / "bad", keys / "tls.key")
+    with pytest.raises(StartError, match=r"tls\.crt holds no private key in PEM"):
+        server_credentials(keys / "tls.crt", keys / "tls.crt")
+    make_keys([str(tmp_path / "other")])
+    other = tmp_path / "other" / "scheduler" / "tls.key"
+    with pytest.raises(StartError, match=rf"the key in {other} is not that of the certificate in {keys}/tls\.crt"):
+        server_credentials(keys / "tls.crt", other)
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--max-num-seqs", "0"], "max_num_seqs must be at least 1"),
-        (["--max-step-tokens", "-1"], "max_step_tokens"),
-        (["--max-chunk", "0"], "max_chunk"),
-        (["--plans-in-flight", "3"], "plans_in_flight must be 1 or 2"),
-    ],
-)
-def test_settings_out_of_range_name_the_setting(flags: list[str], sentence: str) -> None:
-    with pytest.raises(StartError, match=sentence):
-        read_config([*MODEL, *flags])
+def test_a_key_with_a_password_is_a_start_error(keys: Path, tmp_path: Path) -> None:
+    key = load_pem_private_key((keys / "tls.key").read_bytes(), password=None)
+    locked = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password"))
+    (tmp_path / "locked").write_bytes(locked)
+    with pytest.raises(StartError, match="locked holds no private key in PEM, readable without a password"):
+        server_credentials(keys / "tls.crt", tmp_path / "locked")

@@ -164,10 +164,11 @@ def test_a_taken_address_is_a_start_error(tmp_path: Path) -> None:
 
 
 class ScriptedLink:
-    """A link whose messages a test writes; nothing is ever sent anywhere."""
+    """A link whose messages a test writes and reads; nothing is ever sent anywhere."""
 
     def __init__(self) -> None:
         self.incoming: list[tuple[bytes, bytes]] = []
+        self.sent: list[step_pb2.SchedulerMessage] = []
         self.reachable = True
 
     def receive(self, timeout: float) -> list[tuple[bytes, bytes]]:
@@ -175,6 +176,7 @@ class ScriptedLink:
         return messages
 
     def send(self, peer: bytes, frame: bytes) -> bool:
+        self.sent.append(step_pb2.SchedulerMessage.FromString(frame))
         return self.reachable
 
     def wake(self) -> None: ...
@@ -220,3 +222,126 @@ def test_a_closed_connection_is_noticed_with_the_next_heartbeat(scripted: tuple[
     clock.now = 0.6
     loop.turn(0)
     assert not loop.core.workers
+
+
+def say(loop: Loop, link: ScriptedLink, **body: object) -> None:
+    """A message of the welcomed worker."""
+    member = loop.members[b"peer"]
+    epoch = step_pb2.Epoch(boot_id=member.epoch.boot_id, counter=member.epoch.counter)
+    link.incoming.append((b"peer", step_pb2.WorkerMessage(epoch=epoch, **body).SerializeToString()))  # type: ignore[arg-type]
+    loop.turn(0)
+
+
+def with_plans_in_flight(scripted: tuple[Loop, ScriptedLink, Clock]) -> tuple[Loop, ScriptedLink, Clock]:
+    loop = scripted[0]
+    loop.post(lambda core, now: core.submit(RequestSpec(id="r", prompt=(1, 2), max_tokens=9), now))
+    loop.turn(0)
+    assert len(loop.core.workers["paper"].in_flight) == 2
+    return scripted
+
+
+def test_heartbeats_keep_an_idle_worker_alive(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, clock = scripted
+    for clock.now in range(1, 40):
+        say(loop, link, heartbeat=step_pb2.Heartbeat(phase=step_pb2.Heartbeat.PHASE_IDLE))
+    assert list(loop.core.workers) == ["paper"]
+
+
+def test_results_of_another_epoch_are_counted_and_dropped(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    for boot_id, counter in ((1, 2), (2, 1), (0, 0)):
+        epoch = step_pb2.Epoch(boot_id=boot_id, counter=counter)
+        result = step_pb2.StepResult(step=1, token=b"\1\0\0\0")
+        link.incoming.append((b"peer", step_pb2.WorkerMessage(epoch=epoch, result=result).SerializeToString()))
+    loop.turn(0)
+    assert loop.num_stale == 3
+    assert len(loop.core.workers["paper"].in_flight) == 2
+
+
+def test_a_step_may_take_longer_than_an_idle_silence_but_not_for_ever(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    loop, link, clock = with_plans_in_flight(scripted)
+    for clock.now in range(1, 60):
+        loop.turn(0)
+    assert list(loop.core.workers) == ["paper"]
+    for clock.now in range(60, 64):
+        say(loop, link, heartbeat=step_pb2.Heartbeat(last_step=0)) if loop.members else None
+    assert not loop.core.workers, "heartbeats do not bring back a step that never ends"
+
+
+def test_the_time_of_a_step_counts_from_the_end_of_the_one_before(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, clock = with_plans_in_flight(scripted)
+    for clock.now in range(1, 50):
+        loop.turn(0)
+    say(loop, link, result=step_pb2.StepResult(step=1, token=b"\1\0\0\0"))
+    for clock.now in range(50, 100):
+        loop.turn(0)
+    assert list(loop.core.workers) == ["paper"]
+
+
+@pytest.mark.parametrize("word", ["heartbeat", "result"])
+def test_a_result_that_got_lost_is_noticed_by_the_next_word(
+    scripted: tuple[Loop, ScriptedLink, Clock], word: str
+) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    if word == "heartbeat":
+        say(loop, link, heartbeat=step_pb2.Heartbeat(last_step=1))
+    else:
+        say(loop, link, result=step_pb2.StepResult(step=2, token=b"\1\0\0\0"))
+    assert not loop.core.workers
+    assert len(loop.core.waiting) == 1
+
+
+def test_a_worker_whose_steps_fail_time_and_again_is_sent_away(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    for _ in range(20):
+        if not loop.members:
+            break
+        say(loop, link, nack=step_pb2.Nack(step=loop.core.workers["paper"].step, reason=99))  # type: ignore[arg-type]
+    assert not loop.members
+    assert not loop.core.workers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"heartbeat": step_pb2.Heartbeat(phase=99)}, {"nack": step_pb2.Nack(step=9, reason=99)}],  # type: ignore[arg-type]
+)
+def test_enum_numbers_that_nobody_knows_harm_nobody(
+    scripted: tuple[Loop, ScriptedLink, Clock], body: dict[str, object]
+) -> None:
+    loop, link, _ = scripted
+    say(loop, link, **body)
+    link.incoming.append((b"stranger", step_pb2.WorkerMessage(**body).SerializeToString()))  # type: ignore[arg-type]
+    loop.turn(0)
+    assert list(loop.core.workers) == ["paper"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("device_pages", 2**31), ("host_pages", 2**31), ("max_slots", 2**17), ("max_context", 2**31), ("vocab_size", 5)],
+)
+def test_a_hello_out_of_all_proportion_is_refused_before_anything_is_allocated(field: str, value: int) -> None:
+    link = ScriptedLink()
+    loop = Loop(Core(Settings()), link, Clock(), lambda o: None, lambda r: None, boot_id=1, vocab_size=900)
+    hello = PaperWorker().hello()
+    setattr(hello, field, value)
+    link.incoming.append((b"peer", step_pb2.WorkerMessage(hello=hello).SerializeToString()))
+    loop.turn(0)
+    assert not loop.core.workers
+    assert link.sent[-1].refusal.reason == step_pb2.Refusal.REASON_GEOMETRY
+
+
+def test_when_all_workers_are_gone_the_next_may_bring_other_weights(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, _ = scripted
+    say(loop, link, goodbye=step_pb2.Goodbye())
+    hello = PaperWorker().hello("next", b"other weights")
+    link.incoming.append((b"other", step_pb2.WorkerMessage(hello=hello).SerializeToString()))
+    loop.turn(0)
+    assert list(loop.core.workers) == ["next"]
+
+
+def test_measured_copy_rates_reach_the_core(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    say(loop, link, result=step_pb2.StepResult(step=1, token=b"\1\0\0\0", swapped_bytes=3000, swap_seconds=2.0))
+    assert loop.core.workers["paper"].copy_rate == 1500

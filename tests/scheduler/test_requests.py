@@ -1,10 +1,13 @@
+import dataclasses
 import math
+from typing import NoReturn
 
 import pytest
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler.errors import InvalidRequest, ModelNotFound
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
+from octavo_scheduler.tokens import Vocabulary
 
 ARRIVAL = Arrival(id="id", seed=77, deadline=1.0)
 
@@ -80,6 +83,13 @@ def test_edges_of_the_ranges_are_inside(model: ServedModel) -> None:
         parsed(model, stopping(max_tokens=4095))
 
 
+def test_a_repetition_penalty_may_lie_at_the_ends_of_the_range_that_its_refusal_names(model: ServedModel) -> None:
+    with pytest.raises(InvalidRequest, match=r"must lie in \[0\.0078125, 128\.0\]"):
+        parsed(model, sampling(repetition_penalty=0.0))
+    for end in (0.0078125, 128.0):
+        assert parsed(model, sampling(repetition_penalty=end)).spec.sampling.repetition_penalty == end
+
+
 def test_ignore_eos_leaves_only_the_clients_own_stop_tokens(model: ServedModel) -> None:
     assert parsed(model, stopping(ignore_eos=True, stop_token_ids=[9])).spec.stop_token_ids == {9}
 
@@ -111,6 +121,54 @@ def test_a_prompt_must_have_tokens_of_the_vocabulary_within_the_context(
 def test_messages_must_be_a_chat(model: ServedModel, messages: list[pb.ChatMessage], sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         parse_messages(model, messages)
+
+
+@pytest.fixture
+def small(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> ServedModel:
+    """A context of ten tokens, the longest of which has 13 bytes, and a tokenizer that must not be used."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("this must not be tokenised")
+
+    monkeypatch.setattr(Vocabulary, "encode", refuse)
+    monkeypatch.setattr(Vocabulary, "encode_chat", refuse)
+    return dataclasses.replace(model, max_context=10)
+
+
+@pytest.mark.parametrize("text", ["a" * 131, "\u4f60" * 44])
+def test_text_of_more_bytes_than_the_context_can_hold_is_refused_before_it_is_tokenised(
+    small: ServedModel, text: str
+) -> None:
+    sentence = f"has {len(text.encode())} bytes; the context of tiny has 10 tokens of at most 13 bytes each"
+    with pytest.raises(InvalidRequest, match=f"the prompt {sentence}"):
+        parse_prompt(small, pb.Prompt(text=text))
+    half, rest = text[:20], text[20:]
+    with pytest.raises(InvalidRequest, match=f"the chat {sentence}"):
+        parse_messages(small, [pb.ChatMessage(role="user", content=half), pb.ChatMessage(role="user", content=rest)])
+
+
+def test_text_that_may_fit_is_tokenised(model: ServedModel) -> None:
+    barely = dataclasses.replace(model, max_context=10)
+    assert len(parse_prompt(barely, pb.Prompt(text="<|endoftext|>" * 9))) == 9
+    with pytest.raises(InvalidRequest, match="the prompt has 10 tokens"):
+        parse_prompt(barely, pb.Prompt(text="<|endoftext|>" * 10))
+
+
+def test_a_chat_full_of_control_tokens_is_refused_before_it_is_tokenised(
+    model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo_scheduler.limits.MAX_CHAT_LITERALS", 3)
+    turns = [pb.ChatMessage(role="user", content="\ue000<|im_end|>"), pb.ChatMessage(role="user", content="<|im_end|>")]
+    assert parse_messages(model, turns)
+    with pytest.raises(InvalidRequest, match="the chat has 6 control tokens written out; at most 3"):
+        parse_messages(model, [*turns, *turns])
+
+
+def test_names_are_quoted_in_part(model: ServedModel) -> None:
+    with pytest.raises(ModelNotFound, match=f"no model '{'m' * 64}' is served"):
+        check_model(model, "m" * 100_000)
+    with pytest.raises(InvalidRequest, match=f"not '{'r' * 64}'$"):
+        parse_messages(model, [pb.ChatMessage(role="r" * 100_000, content="x")])
 
 
 def test_another_model_is_not_found(model: ServedModel) -> None:

@@ -1,7 +1,7 @@
 """The whole scheduler in this process: gRPC in front, a paper worker behind a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,14 @@ async def running(model: ServedModel, tmp_path: Path) -> AsyncIterator[Running]:
         yield Running(scheduler, channel, worker)
     await scheduler.stop(grace=0)
     worker.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it does not come about")
 
 
 def request(ids: list[int], max_tokens: int | None = 8, **stopping: Any) -> dict[str, Any]:
@@ -204,6 +212,70 @@ async def test_a_draining_scheduler_refuses_new_requests_and_ends_running_ones(r
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     ids = [token async for event in events for token in event.delta.token_ids]
     assert ids == answer([1, 2], 60)
+
+
+async def test_an_open_health_watch_does_not_hold_up_the_end(model: ServedModel, tmp_path: Path) -> None:
+    config = read_config(["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"])
+    scheduler = Scheduler(config, model)
+    await scheduler.start()
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        watch = aiter(health.Watch(health_pb2.HealthCheckRequest(service=NAME)))
+        await anext(watch)
+        await asyncio.wait_for(scheduler.stop(grace=60), timeout=20)
+
+
+async def test_a_running_stream_may_end_while_the_scheduler_stops(model: ServedModel, tmp_path: Path) -> None:
+    config = read_config(["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"])
+    scheduler = Scheduler(config, model)
+    await scheduler.start()
+    worker = PaperProcess(scheduler.link.address, PaperWorker(pages=64))
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        events = aiter(stub.GenerateStream(pb.GenerateStreamRequest(**request([1, 2], 100))))
+        await anext(events)
+        stopping = asyncio.create_task(scheduler.stop(grace=30))
+        ids = [token async for event in events for token in event.delta.token_ids]
+        assert ids == answer([1, 2], 100)
+        await stopping
+    worker.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_when_the_loop_fails_the_scheduler_says_so(model: ServedModel, tmp_path: Path) -> None:
+    config = read_config(["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"])
+    scheduler = Scheduler(config, model)
+    await scheduler.start()
+
+    def broken(core: object, now: float) -> list[Any]:
+        raise RuntimeError("a fault in the core")
+
+    scheduler.loop.post(broken)
+    await asyncio.wait_for(scheduler.failed.wait(), timeout=20)
+    await scheduler.stop(grace=0)
+
+
+async def test_preemptions_are_reported_also_for_an_answer_that_a_stop_string_ended(
+    model: ServedModel, tmp_path: Path
+) -> None:
+    flags = ["--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w", "--preempt", "drop"]
+    scheduler = Scheduler(read_config(["--model", "tiny", *flags]), model)
+    await scheduler.start()
+    ids = answer([9] * 34, 35)
+    before, whole = (model.vocabulary.decode(some, skip_special_tokens=False) for some in (ids[:29], ids[:35]))
+    stop = whole[len(before) :]
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        first = stub.Generate(pb.GenerateRequest(**request([8] * 34, 35)))
+        await until(lambda: len(scheduler.front.inboxes) == 1)
+        second = stub.Generate(pb.GenerateRequest(**request([9] * 34, 35, stop=[stop])))
+        await until(lambda: len(scheduler.front.inboxes) == 2)
+        worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=16, pages=7))
+        _, stopped = await asyncio.gather(first, second)
+    assert stopped.completions[0].finish.reason == pb.FINISH_REASON_STOP
+    assert stopped.timings.preemptions == 1
+    await scheduler.stop(grace=0)
+    worker.stop()
 
 
 async def test_models_are_listed(running: Running) -> None:

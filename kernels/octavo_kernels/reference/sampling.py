@@ -38,7 +38,8 @@ def draw(logits: Tensor, slot: Tensor, sampling: Sampling, out: Tensor) -> None:
     warm = (sampling.temperature[slot] > 0).nonzero().squeeze(1)
     if warm.numel():
         slot = slot[warm]
-        out[warm] = draw_by_rank(logits[warm] / sampling.temperature[slot, None], slot, sampling).to(out.dtype)
+        below = logits[warm] - logits[warm].amax(-1, keepdim=True)  # so that no temperature makes the largest overflow
+        out[warm] = draw_by_rank(below / sampling.temperature[slot, None], slot, sampling).to(out.dtype)
 
 
 def penalise(logits: Tensor, slot: Tensor, sampling: Sampling) -> None:
@@ -62,9 +63,9 @@ def penalise(logits: Tensor, slot: Tensor, sampling: Sampling) -> None:
 
 
 def draw_by_rank(logits: Tensor, slot: Tensor, sampling: Sampling) -> Tensor:
-    """[S] tokens from logits [S, V] by inverse CDF, in float32."""
+    """[S] tokens from logits [S, V], whose largest is 0 in each row, by inverse CDF, in float32."""
     u = uniform(sampling.length[slot], sampling.branch[slot], PURPOSE_TOKEN, sampling.seed[slot])
-    weights = (logits - logits.amax(-1, keepdim=True)).exp_()
+    weights = logits.exp()
     total = weights.sum(-1)
     order = rank_keys(logits)
     token, is_settled = invert(order, weights, total, u, slot, sampling, min(SHORTLIST, logits.shape[1]))

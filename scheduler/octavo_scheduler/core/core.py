@@ -4,11 +4,11 @@
 step. All state of the service lives in this object and is O(live requests).
 """
 
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 
 from octavo_scheduler.core import events
+from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Committed, Event, Finished, Output, Refused, Started
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
@@ -25,22 +25,6 @@ from octavo_scheduler.core.states import (
     move,
 )
 from octavo_scheduler.core.worker import SequenceQueue, Worker
-
-
-@dataclass(slots=True)
-class Counters:
-    """Totals since start."""
-
-    accepted: int = 0
-    refused: int = 0
-    ended: int = 0
-    cancelled: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    drops: int = 0
-    swaps: int = 0
-    stale_messages: int = 0
-    workers_lost: int = 0
 
 
 class Core:
@@ -179,6 +163,7 @@ class Core:
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
+        worker.num_nacks = 0
         outputs: list[Output] = []
         tokens = iter(event.tokens)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
@@ -202,6 +187,7 @@ class Core:
         if index == 0:
             outputs.append(Started(request.spec.id, request.started_at - request.arrived_at))
         sequence.pending -= 1
+        sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
         self.counters.generated_tokens += 1
         outputs.append(Committed(request.spec.id, sequence.branch, index, token))
@@ -219,7 +205,7 @@ class Core:
             unholdable = self._unholdable(sequence.request.spec)
             if unholdable is not None:
                 self._retire(sequence.request)
-                outputs.append(unholdable)
+                outputs.append(Refused(unholdable.request, "NO_WORKER", unholdable.message))
         return outputs
 
     def _lose(self, lost: events.Lost) -> list[Output]:
@@ -229,20 +215,25 @@ class Core:
             return []
         self.counters.workers_lost += 1
         worker.move(WorkerMove.LOSE)
+        failed = worker.in_flight[0] if worker.in_flight and lost.is_crash else None
         self._drop_all(worker)
         self.counters.swaps += worker.num_swaps
         self.counters.drops += worker.num_drops
-        return []
+        return self._blame(worker, failed)
 
     def _nack(self, nack: events.Nack) -> list[Output]:
-        """The worker forgot its slots: all its sequences go back to waiting, those of the failed step with a mark."""
+        """The worker forgot its slots: all its sequences go back to waiting. After too many of these it is lost."""
         worker = self.workers.get(nack.worker)
         if worker is None or not worker.in_flight or worker.in_flight[0].step > nack.step:
             self.counters.stale_messages += 1
             return []
-        refused = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
-        suspects = [s for s in refused.rows if s.state is not SequenceState.DONE]
+        failed = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
         steps = [plan.step for plan in worker.in_flight]
+        worker.num_nacks += 1
+        if worker.num_nacks >= self.settings.max_nacks:
+            worker.in_flight.remove(failed)
+            worker.in_flight.appendleft(failed)
+            return self._lose(events.Lost(worker.id))
         self._drop_all(worker)
         for step in steps:
             worker.device.lift(step)
@@ -250,9 +241,15 @@ class Core:
         worker.acked = worker.step
         worker.full = True
         worker.freed_slots.clear()
+        return self._blame(worker, failed)
+
+    def _blame(self, worker: Worker, failed: StepPlan | None) -> list[Output]:
+        """Marks the sequences of a failed step. One that was alone in it, time and again, is given up."""
         outputs: list[Output] = []
+        suspects = [s for s in failed.rows if s.state is not SequenceState.DONE] if failed else []
         for sequence in suspects:
-            sequence.faults += 1
+            sequence.faults = sequence.faults + 1 if len(suspects) == 1 else max(sequence.faults, 1)
+            sequence.failed_on = worker.id
             if sequence.faults >= self.settings.max_faults:
                 outputs += self._end(sequence.request, FinishReason.FAILED)
         return outputs
@@ -298,3 +295,6 @@ class Core:
         request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
         del self.requests[request.spec.id]
         self.counters.ended += 1
+        if len(self._deadlines) > 2 * len(self.requests) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self.requests]
+            heapify(self._deadlines)

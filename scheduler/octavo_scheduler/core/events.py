@@ -26,9 +26,10 @@ class Joined:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker is gone, with everything it held."""
+    """A worker is gone, with everything it held. `is_crash`: what it was computing may have been the cause."""
 
     worker: str
+    is_crash: bool = True
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,12 @@ class Planner:
     def build(self) -> StepPlan | None:
         """The plan, entered into the worker's record; None when there is nothing to say."""
         worker = self.worker
-        self._run()
-        if not self.has_preempted:
-            self._admit()
+        turns = (self._run_together, self._run_suspect) if worker.was_alone else (self._run_suspect, self._run_together)
+        for turn in turns:
+            turn()
+            if self.plan.rows:
+                worker.was_alone = turn == self._run_suspect
+                break
         if worker.full or not self.plan.is_empty or not worker.in_flight:
             self.plan.freed_slots, worker.freed_slots = worker.freed_slots, []
         if self.plan.is_empty:
@@ -51,6 +54,21 @@ class Planner:
         self._measure()
         return self.plan
 
+    def _run_suspect(self) -> None:
+        """A row for the first sequence that met a failed step. Every second plan is such a one's own."""
+        for sequence in [s for s in self.worker.running if s.faults and not s.is_evicting]:
+            if sequence.uncomputed and self._row(sequence):
+                return
+        for sequence in islice(self._candidates(), ADMISSION_WINDOW):
+            if sequence.faults and self._can_start(sequence, self.worker.room):
+                self._start(sequence)
+                return
+
+    def _run_together(self) -> None:
+        self._run()
+        if not self.has_preempted:
+            self._admit()
+
     def _run(self) -> None:
         decoding: list[Sequence] = []
         catching_up: list[Sequence] = []
@@ -58,10 +76,10 @@ class Planner:
         for sequence in self.worker.running:
             if sequence.is_evicting:
                 evicting.append(sequence)
-            elif (behind := sequence.uncomputed) == 1:
-                decoding.append(sequence)
-            elif behind:
-                catching_up.append(sequence)
+            elif sequence.faults or not (behind := sequence.uncomputed):
+                continue
+            else:
+                (decoding if behind == 1 else catching_up).append(sequence)
         for group in (decoding, catching_up):
             for sequence in group:
                 if sequence.state is SequenceState.RUNNING and not sequence.is_evicting and self.budget:
@@ -69,7 +87,7 @@ class Planner:
         for sequence in evicting:
             if sequence.state is SequenceState.RUNNING and not sequence.rows_in_flight:
                 sequence.is_evicting = False
-                if sequence.uncomputed and self.budget:
+                if sequence.uncomputed and self.budget and not sequence.faults:
                     self._row(sequence)
 
     def _chunk(self, sequence: Sequence) -> int:
@@ -138,7 +156,9 @@ class Planner:
 
     def _candidates(self) -> Iterator[Sequence]:
         """In order. A draining worker takes back what it swapped out and nothing else."""
-        waiting: Iterable[Sequence] = self.waiting if self.worker.state is WorkerState.READY else ()
+        capacity = self.worker.capacity
+        is_ready = self.worker.state is WorkerState.READY
+        waiting: Iterable[Sequence] = (s for s in self.waiting if s.longest <= capacity) if is_ready else ()
         return merge(self.worker.swapped, waiting, key=lambda sequence: sequence.order)
 
     def _admit(self) -> None:
@@ -148,7 +168,7 @@ class Planner:
         for sequence in list(islice(self._candidates(), ADMISSION_WINDOW)):
             if not self.budget or not self.worker.free_slots:
                 return
-            if sequence.state is SequenceState.WAITING and not self._is_placed_here(sequence, room):
+            if sequence.faults or not self._is_placed_here(sequence, room):
                 continue
             needed = self.worker.num_pages(len(sequence.tokens))
             if needed > room or not self._start(sequence):
@@ -162,12 +182,19 @@ class Planner:
             sequence.overtaken = 0
 
     def _is_placed_here(self, sequence: Sequence, room: int) -> bool:
-        """Whether this worker can hold the sequence to its end and has the most room of those that can."""
+        """Whether it lies swapped out here, or this worker has the most room of those that can hold it to its end."""
+        if sequence.state is SequenceState.SWAPPED:
+            return True
         longest = sequence.longest
         here = room * self.worker.page_size
-        return longest <= self.worker.capacity and all(
-            here >= there for capacity, there in self.others if longest <= capacity
-        )
+        rooms = [there for capacity, there in self.others if longest <= capacity]
+        if sequence.failed_on == self.worker.id and rooms:
+            return False
+        return sequence.failed_on != "" or all(here >= there for there in rooms)
+
+    def _can_start(self, sequence: Sequence, room: int) -> bool:
+        fits = self.worker.num_pages(len(sequence.tokens)) <= room
+        return bool(self.worker.free_slots) and fits and self._is_placed_here(sequence, room)
 
     def _start(self, sequence: Sequence) -> bool:
         worker = self.worker

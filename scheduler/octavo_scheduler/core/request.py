@@ -89,6 +89,9 @@ class Sequence:
     """Gets no rows until those in flight are done, so that its pages can be had."""
     overtaken: int = 0
     faults: int = 0
+    """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""
+    failed_on: str = ""
+    """The worker that failed last with it; another one is tried first."""
 
     @property
     def num_prompt(self) -> int:

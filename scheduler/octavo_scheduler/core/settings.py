@@ -25,7 +25,9 @@ class Settings:
     max_queued_requests: int = 4096
     """Requests waiting for their first row; more are refused."""
     max_faults: int = 3
-    """Steps with a sequence that may fail before the sequence is given up."""
+    """Failed steps before a sequence is given up: the first may have been anybody's, those after it were its own alone."""
+    max_nacks: int = 4
+    """Steps that a worker may fail in a row before it is sent away."""
     copy_bytes_per_second: float = 8e9
     """Device-host copy rate assumed until a worker measures its own."""
     prefill_tokens_per_second: float = 2000.0

@@ -54,6 +54,10 @@ class Worker:
     running: SequenceQueue = field(default_factory=SequenceQueue)
     swapped: SequenceQueue = field(default_factory=SequenceQueue)
     freed_slots: list[int] = field(default_factory=list)
+    num_nacks: int = 0
+    """Failed steps since the last good one."""
+    was_alone: bool = False
+    """The last plan belonged to one suspect."""
     held_tokens: int = 0
     num_swaps: int = 0
     num_drops: int = 0
@@ -108,6 +112,7 @@ class Worker:
         sequence.host_table = []
         sequence.worker = None
         sequence.computed = sequence.planned = sequence.pending = 0
+        sequence.max_tokens = sequence.request.spec.max_tokens
         sequence.is_evicting = False
 
     def give_up_slot(self, sequence: Sequence) -> None:

@@ -1,0 +1,93 @@
+"""A worker as the loop sees it: how it is let in, what it owes, when it is given up."""
+
+from collections import deque
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from octavo_scheduler import limits, wire
+from octavo_scheduler.core.events import Joined, Rates
+from octavo_scheduler.core.worker import Worker
+from octavo_scheduler.wire import Epoch, Greeting
+
+IDLE_LEASE_SECONDS = 10.0
+"""A worker without a plan that is silent for so long is lost."""
+STEP_LEASE_SECONDS = 60.0
+"""The same with a plan: nothing is heard of a worker while it executes a step."""
+
+
+@dataclass
+class Member:
+    """A worker that was welcomed."""
+
+    worker: str
+    peer: bytes
+    epoch: Epoch
+    heard_at: float
+    num_bad: int = 0
+    swapped_bytes: int = 0
+    swap_seconds: float = 0.0
+    sent: deque[tuple[int, float]] = field(default_factory=deque)
+    """Step and time of each plan that it has not answered."""
+
+    @property
+    def lease_end(self) -> float:
+        """A worker executing a step says nothing; heartbeats in between do not make a lost step come back."""
+        return self.sent[0][1] + STEP_LEASE_SECONDS if self.sent else self.heard_at + IDLE_LEASE_SECONDS
+
+    def has_lost(self, step: int) -> bool:
+        """Whether a word about `step` means that the answer to an earlier plan will never come."""
+        return bool(self.sent) and step > self.sent[0][0]
+
+    def keep(self, worker: Worker | None, now: float) -> None:
+        """Forgets what the core has no longer in flight. The time of a step counts from the end of the one before."""
+        in_flight = {plan.step for plan in worker.in_flight} if worker else set()
+        kept = deque(entry for entry in self.sent if entry[0] in in_flight)
+        if kept and kept[0] != self.sent[0]:
+            kept[0] = (kept[0][0], now)
+        self.sent = kept
+
+    def forgive(self, now: float) -> None:
+        """This very process was stopped for a while: all leases begin anew."""
+        self.heard_at = now
+        self.sent = deque((step, now) for step, _ in self.sent)
+
+    def rates(self, report: wire.StepReport) -> Rates:
+        """Swaps are rare, so the copy rate is the average over all of this stay."""
+        self.swapped_bytes += report.swapped_bytes
+        self.swap_seconds += report.swap_seconds
+        return Rates(self.worker, self.swapped_bytes / self.swap_seconds, 0.0)
+
+
+def objection(
+    greeting: Greeting, weights_digest: bytes | None, vocab_size: int, present: Set[str]
+) -> tuple[wire.RefusalReason, str] | None:
+    """Why a worker may not join, or None. `present`: the ids of those that are here."""
+    worker = greeting.joined.worker
+    if greeting.protocol_major != wire.PROTOCOL_MAJOR:
+        mine, theirs = wire.PROTOCOL_MAJOR, greeting.protocol_major
+        return wire.REFUSED_PROTOCOL, f"the scheduler speaks step protocol {mine}, the worker {theirs}"
+    if weights_digest is not None and greeting.weights_digest != weights_digest:
+        return wire.REFUSED_WEIGHTS, "the worker has other weights than the model served here"
+    problem = _geometry_problem(greeting.joined, vocab_size)
+    if problem is not None:
+        return wire.REFUSED_GEOMETRY, problem
+    if worker in present:
+        return wire.REFUSED_WORKER_ID, f"a worker named {worker} is here already"
+    return None
+
+
+def _geometry_problem(joined: Joined, vocab_size: int) -> str | None:
+    """What makes the pool of a Hello too large to account for, or its model another one."""
+    for name, value, most in (
+        ("device pages", joined.device_pages, limits.MAX_WORKER_PAGES),
+        ("host pages", joined.host_pages, limits.MAX_WORKER_PAGES),
+        ("slots", joined.max_slots, limits.MAX_WORKER_SLOTS),
+        ("tokens of context", joined.max_context, limits.MAX_CONTEXT_TOKENS),
+        ("tokens of a step", joined.max_step_tokens, limits.MAX_CONTEXT_TOKENS),
+        ("tokens of a page", joined.page_size, limits.MAX_CONTEXT_TOKENS),
+    ):
+        if value > most:
+            return f"the worker has {value} {name}; {most} is the most"
+    if joined.vocab_size < vocab_size:
+        return f"the worker knows {joined.vocab_size} tokens, the served model has {vocab_size}"
+    return None
