@@ -96,6 +96,7 @@ def page_counts(pool: PagePool) -> pb.PageCounts:
     return pb.PageCounts(
         total=pool.total,
         free=pool.num_free,
+        cached=pool.num_cached,
         held=pool.num_held,
         fenced=pool.num_fenced,
         quarantined=len(pool.quarantined),

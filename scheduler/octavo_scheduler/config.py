@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--max-chunk", type=int, help="most tokens of one sequence in a step; default: the whole budget")
     p.add_argument("--max-queued-requests", type=int, default=Settings.max_queued_requests)
     p.add_argument("--preempt", choices=("auto", "swap", "drop"), default="auto", help="how victims give up pages")
+    p.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
     p.add_argument("--plans-in-flight", type=int, default=Settings.plans_in_flight, help="1 or 2")
     p.add_argument("--tls-cert", type=Path)
     p.add_argument("--tls-key", type=Path)
@@ -119,6 +120,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
             max_chunk=o.max_chunk,
             max_queued_requests=o.max_queued_requests,
             preempt=o.preempt,
+            prefix_cache=not o.no_prefix_cache,
             plans_in_flight=o.plans_in_flight,
         )
     except ValueError as error:

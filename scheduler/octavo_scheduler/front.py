@@ -29,6 +29,7 @@ class Begin:
     """First event of an answer."""
 
     prompt_tokens: int
+    cached_tokens: int
     queued: float
 
 
@@ -49,6 +50,7 @@ class End:
     stop: str | None
     stop_token: int | None
     prompt_tokens: int
+    cached_tokens: int
     completion_tokens: int
     queued: float
     first_token_seconds: float
@@ -146,6 +148,7 @@ class Answer:
         self._arrived_at = time.monotonic()
         self._first_token_at: float | None = None
         self._queued = 0.0
+        self._cached = 0
         self._num_shown = 0
         self._text: list[str] = []
         self._tokens: list[int] = []
@@ -160,8 +163,8 @@ class Answer:
         for output in outputs:
             match output:
                 case Started():
-                    self._queued = output.queued
-                    events.append(Begin(len(self._parsed.spec.prompt), output.queued))
+                    self._queued, self._cached = output.queued, output.cached
+                    events.append(Begin(len(self._parsed.spec.prompt), output.cached, output.queued))
                 case Committed() if self.stop is None:
                     self._add(output.token)
                 case Finished():
@@ -204,6 +207,7 @@ class Answer:
             stop=self.stop,
             stop_token=finished.stop_token if self.stop is None else None,
             prompt_tokens=len(self._parsed.spec.prompt),
+            cached_tokens=self._cached,
             completion_tokens=self.num_tokens,
             queued=self._queued,
             first_token_seconds=(self._first_token_at or now) - self._arrived_at,

@@ -112,6 +112,7 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         sampling=_sampling(model, options.sampling, arrival.seed),
         priority=scheduling.priority,
         tenant=scheduling.tenant,
+        salt=scheduling.cache_salt if scheduling.HasField("cache_salt") else scheduling.tenant,
         deadline=arrival.deadline,
     )
     output = options.output

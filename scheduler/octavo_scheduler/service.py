@@ -110,12 +110,18 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 def _event(event: Event) -> dict[str, Any]:
     match event:
         case Begin():
-            return {"start": pb.StreamStart(prompt_tokens=event.prompt_tokens, queue_seconds=event.queued)}
+            return {"start": _start(event)}
         case Piece():
             return {"delta": pb.Delta(text=event.text, token_ids=event.tokens, first_index=event.first_index)}
         case End():
             branch = pb.BranchEnd(finish=_finish(event))
             return {"end": pb.StreamEnd(branches=[branch], usage=_usage(event), timings=_timings(event))}
+
+
+def _start(begin: Begin) -> pb.StreamStart:
+    return pb.StreamStart(
+        prompt_tokens=begin.prompt_tokens, cached_tokens=begin.cached_tokens, queue_seconds=begin.queued
+    )
 
 
 def _finish(end: End) -> pb.Finish:
@@ -128,7 +134,9 @@ def _finish(end: End) -> pb.Finish:
 
 
 def _usage(end: End) -> pb.Usage:
-    return pb.Usage(prompt_tokens=end.prompt_tokens, completion_tokens=end.completion_tokens)
+    return pb.Usage(
+        prompt_tokens=end.prompt_tokens, completion_tokens=end.completion_tokens, cached_tokens=end.cached_tokens
+    )
 
 
 def _timings(end: End) -> pb.Timings:

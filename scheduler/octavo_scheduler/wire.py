@@ -236,6 +236,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         max_context=hello.max_context,
         vocab_size=hello.vocab_size,
         needs_zeroed_pages=hello.needs_zeroed_pages,
+        weights_digest=hello.weights_digest,
         kernels=hello.kernels,
         copy_bytes_per_second=max(hello.copy_bytes_per_second, 0.0),
         prefill_tokens_per_second=max(hello.prefill_tokens_per_second, 0.0),

@@ -84,20 +84,18 @@ class PaperWorker:
         self.step = plan.step
         for slot in column(plan.freed_slot, "<u2"):
             del self.slots[slot]
-        self._move(plan.swap_out, self.device, self.host, forget=True)
-        self._move(plan.swap_in, self.host, self.device, forget=True)
+        self._move(plan.swap_out, self.device, self.host)
+        self._move(plan.swap_in, self.host, self.device)
         self._start(plan.new_slots)
         self._grow(plan.growth)
         return step_pb2.StepResult(step=plan.step, token=np.array(self._rows(plan.rows), dtype="<i4").tobytes())
 
-    def _move(self, moves: step_pb2.PageMoves, source: np.ndarray, target: np.ndarray, *, forget: bool) -> None:
-        """All reads before all writes would hide a wrong order, so pages move one by one; a moved page is forgotten."""
+    def _move(self, moves: step_pb2.PageMoves, source: np.ndarray, target: np.ndarray) -> None:
+        """All reads before all writes would hide a wrong order, so pages move one by one."""
         for a, b in zip(column(moves.source, "<i4"), column(moves.target, "<i4"), strict=True):
             if a == 0 or b == 0:
                 raise PaperFault("the null page is moved")
             target[b] = source[a]
-            if forget:
-                source[a] = EMPTY
 
     def _start(self, new: step_pb2.NewSlots) -> None:
         tokens = column(new.tokens, "<i4")
@@ -113,9 +111,9 @@ class PaperWorker:
         for slot, count in zip(column(growth.slot, "<u2"), column(growth.num_pages, "<i4"), strict=True):
             self.slots[slot].table += pages[:count]
             pages = pages[count:]
-        tables = [page for slot in self.slots.values() for page in slot.table]
-        if len(tables) != len(set(tables)) or not all(1 <= page <= self.num_pages for page in tables):
-            raise PaperFault("a page is in two tables or out of range")
+        for table in (slot.table for slot in self.slots.values()):
+            if len(table) != len(set(table)) or not all(1 <= page <= self.num_pages for page in table):
+                raise PaperFault("a page is twice in a table or out of range")
 
     def _rows(self, rows: step_pb2.Rows) -> list[int]:
         names = column(rows.slot, "<u2")
@@ -133,6 +131,10 @@ class PaperWorker:
         end = slot.computed + count
         if count < 1 or end > len(slot.tokens) or len(slot.table) * self.page_size < end:
             raise PaperFault(f"a row ends at {end} of {len(slot.tokens)} tokens in {len(slot.table)} pages")
+        written = slot.table[slot.computed // self.page_size : -(-end // self.page_size)]
+        others = {page for other in self.slots.values() if other is not slot for page in other.table}
+        if others.intersection(written):
+            raise PaperFault("a page of another sequence is written")
         flat = self.device[slot.table].reshape(-1)
         flat[slot.computed : end] = slot.tokens[slot.computed : end]
         self.device[slot.table] = flat.reshape(-1, self.page_size)

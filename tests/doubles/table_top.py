@@ -114,11 +114,13 @@ class TableTop:
         assert not self.core.requests
         assert not self.core.waiting
         for name, worker in self.core.workers.items():
-            assert worker.device.num_free == worker.device.total
-            assert worker.host.num_free == worker.host.total
+            assert worker.device.num_available == worker.device.total
+            assert worker.host.num_available == worker.host.total
             assert not worker.running
             assert not worker.swapped
             assert not self.workers[name].slots
+        self.apply(events.Flush())
+        assert all(worker.device.num_free == worker.device.total for worker in self.core.workers.values())
 
     def _note(self, outputs: list[Output]) -> None:
         for output in outputs:

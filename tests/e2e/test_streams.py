@@ -33,7 +33,8 @@ async def assert_nothing_is_left(client: AsyncClient) -> None:
     for _ in range(200):
         status = await client.status()
         (worker,) = status.workers
-        if not status.live_requests and worker.device.free == worker.device.total and not worker.plans_in_flight:
+        pages = worker.device
+        if not status.live_requests and pages.free + pages.cached == pages.total and not worker.plans_in_flight:
             break
         await asyncio.sleep(0.02)
     assert worker.host.free == worker.host.total

@@ -122,3 +122,24 @@ def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, page_size: 
     whole = generate(worker, many, 12, temperature=0.8)
     assert together == whole
     assert together[0] == alone[0]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_PC02_with_the_prefix_cache_and_without_ids_are_the_same(
+    tiny: Path, page_size: int, temperature: float
+) -> None:
+    """A head of 64 tokens and tails of every length up to two pages, some asked at once and some after one another."""
+    worker = RunnerWorker(tiny, page_size=page_size, pages=1280 // page_size, invariant=True, max_step_tokens=64)
+    head = [(11 * n + 5) % 300 for n in range(64)]
+    many = [[*head, *((7 * n + k) % 300 for n in range(k))] for k in range(1, 2 * page_size + 1)]
+    without = generate(worker, many, 6, Settings(prefix_cache=False), temperature=temperature)
+    table = TableTop(w=worker)
+    for number, prompt in enumerate(many):
+        table.submit(str(number), prompt, 6, seed=number, temperature=temperature)
+        if number % 3 == 0:
+            table.run()
+    table.run()
+    assert [table.tokens[str(number)] for number in range(len(many))] == without
+    assert sum(started.cached for started in table.started.values()) >= 64 * (len(many) // 3)
+    table.assert_empty()

@@ -44,7 +44,7 @@ class Running:
         for _ in range(200):
             status = await self.status()
             pages = status.workers[0].device
-            if pages.free == pages.total and not status.live_requests:
+            if pages.free + pages.cached == pages.total and not status.live_requests:
                 return status
             await asyncio.sleep(0.01)
         raise AssertionError(f"pages stay held: {status}")

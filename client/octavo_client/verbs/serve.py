@@ -18,6 +18,7 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--max-num-seqs", "N", "sequences that run at once"),
     ("--max-chunk", "N", "most prompt tokens of one sequence in a step"),
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
+    ("--no-prefix-cache", None, "compute every prompt from its first token"),
     ("--token-file", "FILE", "ask clients for a bearer token of this file"),
 )
 WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (

@@ -23,17 +23,19 @@ def _pool_violations(name: str, pool: PagePool, tables: list[list[int]]) -> Iter
     if references[NULL_PAGE]:
         yield f"{name} table names the null page"
     fenced = [page for pages in pool.fenced.values() for page in pages]
-    resting = Counter([*pool.free, *fenced, *pool.quarantined])
+    resting = Counter([*pool.free, *pool.cached, *fenced, *pool.quarantined])
     for page in range(1, pool.total + 1):
         if pool.refs[page] != references[page]:
             yield f"{name} page {page} counts {pool.refs[page]} references and has {references[page]}"
         if resting[page] != (0 if references[page] else 1):
-            yield f"{name} page {page} with {references[page]} references is {resting[page]} times free or fenced"
+            yield f"{name} page {page} with {references[page]} references is {resting[page]} times free, cached or fenced"
     held = sum(1 for page in references if page != NULL_PAGE)
     if held != pool.num_held:
         yield f"{name} pool counts {pool.num_held} held pages and has {held}"
-    if pool.num_free + pool.num_held + pool.num_fenced + len(pool.quarantined) != pool.total:
+    if pool.num_free + pool.num_cached + pool.num_held + pool.num_fenced + len(pool.quarantined) != pool.total:
         yield f"{name} pages do not add up to {pool.total}"
+    if pool.num_extra_refs != sum(count - 1 for count in references.values()):
+        yield f"{name} pool counts {pool.num_extra_refs} references beyond the first"
     if pool.quarantined:
         yield f"{name} pages are quarantined: {sorted(pool.quarantined)}"
 
@@ -74,6 +76,8 @@ def _running_violations(worker: Worker, sequence: Sequence) -> Iterator[str]:
         yield "pending tokens are miscounted"
     if sequence.planned > len(sequence.tokens) + sequence.pending:
         yield "more tokens are planned than known"
+    if any(worker.device.refs[page] != 1 for page in sequence.table[sequence.computed // worker.page_size :]):
+        yield "a page that is not full, or just being written, is shared"
     if len(sequence.table) != worker.num_pages(sequence.planned):
         yield f"{len(sequence.table)} pages hold {sequence.planned} tokens"
 

@@ -8,10 +8,12 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from octavo_scheduler.core import events
+from octavo_scheduler.core.capacity import unholdable
 from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Committed, Event, Finished, Output, Refused, Started
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
+from octavo_scheduler.core.prefix import publish
 from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import (
@@ -66,21 +68,7 @@ class Core:
             return Refused(
                 spec.id, "QUEUE_FULL", f"{len(self.waiting)} requests are waiting already, which is the limit"
             )
-        return self._unholdable(spec)
-
-    def _unholdable(self, spec: RequestSpec) -> Refused | None:
-        """The refusal of a request that none of the present workers could ever hold."""
-        workers = [worker for worker in self.workers.values() if worker.state is not WorkerState.GONE]
-        longest = len(spec.prompt) + (spec.max_tokens or 1)
-        if not workers or any(longest <= worker.capacity for worker in workers):
-            return None
-        best = max(workers, key=lambda worker: worker.capacity)
-        message = (
-            f"{len(spec.prompt)} prompt tokens and {spec.max_tokens or 1} new tokens need "
-            f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; the largest pool has {best.device.total} "
-            f"and the model's context is {best.joined.max_context} tokens"
-        )
-        return Refused(spec.id, "TOO_LONG", message)
+        return unholdable(self.workers.values(), spec)
 
     # abort ------------------------------------------------------------------------------------------------------------
 
@@ -144,6 +132,9 @@ class Core:
                 return self._lose(event)
             case events.Nack():
                 return self._nack(event)
+            case events.Flush():
+                for worker in self.workers.values():
+                    worker.device.flush()
             case events.Drain():
                 self.workers[event.worker].move(WorkerMove.DRAIN)
             case events.Rates():
@@ -178,14 +169,16 @@ class Core:
     def _advance(self, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]) -> None:
         """Notes that a row is done and commits its token."""
         request = sequence.request
-        before = min(sequence.computed, sequence.num_prompt)
+        before = sequence.computed
         sequence.computed += num_tokens
-        self.counters.prompt_tokens += min(sequence.computed, sequence.num_prompt) - before
+        self.counters.prompt_tokens += max(0, min(sequence.computed, sequence.num_prompt) - before)
+        if sequence.worker is not None:
+            publish(sequence.worker, sequence, before)
         if token is None:
             return
         index = sequence.num_generated
         if index == 0:
-            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at))
+            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, sequence.num_cached))
         sequence.pending -= 1
         sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
@@ -202,10 +195,10 @@ class Core:
         worker.move(WorkerMove.WELCOME)
         self.workers[joined.worker] = worker
         for sequence in [s for s in self.waiting if s.request.state is RequestState.QUEUED]:
-            unholdable = self._unholdable(sequence.request.spec)
-            if unholdable is not None:
+            refusal = unholdable(self.workers.values(), sequence.request.spec)
+            if refusal is not None:
                 self._retire(sequence.request)
-                outputs.append(Refused(unholdable.request, "NO_WORKER", unholdable.message))
+                outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
         return outputs
 
     def _lose(self, lost: events.Lost) -> list[Output]:

@@ -18,6 +18,7 @@ class Joined:
     max_step_tokens: int
     max_context: int
     vocab_size: int
+    weights_digest: bytes = b""
     needs_zeroed_pages: bool = False
     kernels: str = ""
     copy_bytes_per_second: float = 0.0
@@ -66,19 +67,28 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class Flush:
+    """Forget all cached prefixes."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Joined | Lost | Drain | StepDone | Nack | Rates | Tick
+Event = Joined | Lost | Drain | StepDone | Nack | Rates | Flush | Tick
 
 
 @dataclass(frozen=True)
 class Started:
-    """The first row of a request was computed; `queued` seconds after its arrival it was planned."""
+    """The first row of a request was computed; `queued` seconds after its arrival it was planned.
+
+    `cached` tokens of its prompt were found in the prefix cache.
+    """
 
     request: str
     queued: float
+    cached: int
 
 
 @dataclass(frozen=True)

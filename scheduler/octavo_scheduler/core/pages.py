@@ -1,11 +1,15 @@
-"""One tier of one worker's pages: who may take them, who holds them, when they are free again.
+"""One tier of one worker's pages: who may take them, who holds them, what can be found in them, when they are free again.
 
-    take ──► held ──give_back──► free            (nobody in flight names the page)
-                └───give_back──► fenced ──lift──► free   (a plan in flight names it)
+    free ──take──► held ──give_back──► free          (nothing can be found in it)
+                    ▲  └──give_back──► cached ──take──► held by somebody else, for other tokens (evicted)
+                    └──────share───────┘
+    A page that a plan in flight names is fenced in between, until `lift`.
 
 At every moment free + cached + held + fenced + quarantined = total. Page ids are 1..total; page 0 is the null page, which
 belongs to nobody. A page that is given back more often than it was taken is quarantined: out of use, counted, no error.
 """
+
+from collections.abc import Sequence
 
 NULL_PAGE = 0
 
@@ -17,54 +21,143 @@ class PagePool:
         self.total = total
         self.refs = [0] * (total + 1)
         self.free = list(range(total, 0, -1))
+        self.cached: dict[int, None] = {}
+        """Pages without references whose tokens can still be found, least recently used first."""
         self.fenced: dict[int, list[int]] = {}
         self.quarantined: set[int] = set()
         self.num_held = 0
+        self.num_extra_refs = 0
+        """References beyond the first, over all pages."""
         self.peak_held = 0
+        self._page_of: dict[bytes, int] = {}
+        self._content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self._named_until: dict[int, int] = {}
+        self._lifted = 0
 
     @property
     def num_free(self) -> int:
         return len(self.free)
 
     @property
+    def num_cached(self) -> int:
+        return len(self.cached)
+
+    @property
+    def num_available(self) -> int:
+        """Pages that can be taken."""
+        return len(self.free) + len(self.cached)
+
+    @property
     def num_fenced(self) -> int:
         return sum(len(pages) for pages in self.fenced.values())
 
     def take(self, count: int) -> list[int] | None:
-        """`count` pages with one reference each, or None when there are fewer."""
-        if count > len(self.free):
+        """`count` pages with one reference each, or None when there are fewer. Cached ones are evicted when none is free."""
+        if count > self.num_available:
             return None
-        if count == 0:
-            return []
-        pages = self.free[-count:][::-1]
-        del self.free[-count:]
+        evicted = [self._evict() for _ in range(count - len(self.free))]
+        num_left = len(self.free) - (count - len(evicted))
+        pages = self.free[num_left:][::-1] + evicted
+        del self.free[num_left:]
         for page in pages:
             self.refs[page] = 1
-        self.num_held += count
-        self.peak_held = max(self.peak_held, self.num_held)
+        self._hold(count)
         return pages
 
-    def give_back(self, pages: list[int], until: int | None = None) -> None:
-        """Drops one reference of each page. Pages without references become free, or fenced until step `until` is done."""
-        released = self.free if until is None else self.fenced.setdefault(until, [])
+    def share(self, pages: Sequence[int]) -> None:
+        """One more reference to each of these pages, which `find` has just found."""
         for page in pages:
+            if self.refs[page]:
+                self.num_extra_refs += 1
+            else:
+                self._wake(page)
+                self._hold(1)
+            self.refs[page] += 1
+
+    def give_back(self, pages: Sequence[int], until: int | None = None) -> None:
+        """Drops one reference of each page. Pages without references are free or cached, from step `until` on.
+
+        The last page of a block table becomes the oldest of the cached ones, so that prefixes lose their tails first.
+        """
+        for page in reversed(pages):
             if page == NULL_PAGE:
                 continue
             if self.refs[page] <= 0:
                 self._quarantine(page)
                 continue
             self.refs[page] -= 1
-            if self.refs[page] == 0:
-                self.num_held -= 1
-                if page not in self.quarantined:
-                    released.append(page)
+            last = max(until or 0, self._named_until.pop(page, 0))
+            if self.refs[page]:
+                self.num_extra_refs -= 1
+                if last > self._lifted:
+                    self._named_until[page] = last
+                continue
+            self.num_held -= 1
+            if page in self.quarantined:
+                continue
+            if last > self._lifted:
+                self.fenced.setdefault(last, []).append(page)
+            else:
+                self._rest(page)
 
     def lift(self, step: int) -> None:
-        """Step `step` is done: what was fenced for it is free."""
-        self.free.extend(self.fenced.pop(step, ()))
+        """Step `step` is done: what was fenced for it is free or cached."""
+        self._lifted = max(self._lifted, step)
+        for page in self.fenced.pop(step, ()):
+            self._rest(page)
+
+    def publish(self, page: int, key: bytes, tokens: tuple[int, ...]) -> None:
+        """From now on a held page can be found under its key. The first page of a key stays; later ones remain private."""
+        if key not in self._page_of and page not in self._content and page not in self.quarantined:
+            self._page_of[key] = page
+            self._content[page] = (key, tokens)
+
+    def find(self, key: bytes, tokens: tuple[int, ...]) -> int | None:
+        """The page under `key`, if it does hold these tokens."""
+        page = self._page_of.get(key)
+        return page if page is not None and self._content[page][1] == tokens else None
+
+    def flush(self) -> None:
+        """Nothing can be found any more; cached pages are free."""
+        self._page_of.clear()
+        self._content.clear()
+        self.free[:0] = self.cached
+        self.cached.clear()
+
+    def _hold(self, count: int) -> None:
+        self.num_held += count
+        self.peak_held = max(self.peak_held, self.num_held)
+
+    def _wake(self, page: int) -> None:
+        """Takes a page without references from where it rests. One that was fenced stays named by the plan in flight."""
+        if page in self.cached:
+            del self.cached[page]
+            return
+        step = next(step for step, pages in self.fenced.items() if page in pages)
+        self.fenced[step].remove(page)
+        self._named_until[page] = step
+
+    def _rest(self, page: int) -> None:
+        if page in self._content:
+            self.cached[page] = None
+        else:
+            self.free.append(page)
+
+    def _evict(self) -> int:
+        page = next(iter(self.cached))
+        del self.cached[page]
+        self._forget(page)
+        return page
+
+    def _forget(self, page: int) -> None:
+        key, _ = self._content.pop(page)
+        del self._page_of[key]
 
     def _quarantine(self, page: int) -> None:
         self.quarantined.add(page)
+        self.cached.pop(page, None)
+        if page in self._content:
+            self._forget(page)
         for pages in (self.free, *self.fenced.values()):
             if page in pages:
                 pages.remove(page)

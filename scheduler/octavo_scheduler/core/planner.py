@@ -14,8 +14,9 @@ from itertools import islice
 
 from octavo_scheduler.core.plan import NewSlot, StepPlan
 from octavo_scheduler.core.preempt import prefers_swap, swap_in, swap_out
+from octavo_scheduler.core.prefix import find_prefix
 from octavo_scheduler.core.request import Sequence
-from octavo_scheduler.core.states import SequenceMove, SequenceState, WorkerState
+from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState, WorkerState
 from octavo_scheduler.core.worker import SequenceQueue, Worker
 
 ADMISSION_WINDOW = 64
@@ -170,7 +171,7 @@ class Planner:
                 return
             if sequence.faults or not self._is_placed_here(sequence, room):
                 continue
-            needed = self.worker.num_pages(len(sequence.tokens))
+            needed = self._needed(sequence)
             if needed > room or not self._start(sequence):
                 if sequence.overtaken >= self.settings.max_overtakes:
                     return
@@ -193,8 +194,15 @@ class Planner:
         return sequence.failed_on != "" or all(here >= there for there in rooms)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
-        fits = self.worker.num_pages(len(sequence.tokens)) <= room
+        fits = self._needed(sequence) <= room
         return bool(self.worker.free_slots) and fits and self._is_placed_here(sequence, room)
+
+    def _needed(self, sequence: Sequence) -> int:
+        """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
+        held = 0
+        if sequence.state is SequenceState.WAITING:
+            held = sum(1 for page in find_prefix(self.worker, sequence) if self.worker.device.refs[page])
+        return self.worker.num_pages(len(sequence.tokens)) - held
 
     def _start(self, sequence: Sequence) -> bool:
         worker = self.worker
@@ -205,6 +213,7 @@ class Planner:
             self.waiting.discard(sequence)
             sequence.worker = worker
             sequence.move(SequenceMove.ADMIT)
+            self._share_prefix(sequence)
             if sequence.max_tokens is None:
                 sequence.max_tokens = worker.capacity - sequence.num_prompt
         sequence.slot = worker.free_slots.pop()
@@ -213,6 +222,14 @@ class Planner:
         self.plan.new_slots.append(NewSlot(sequence.slot, sequence, tuple(sequence.tokens), sequence.computed))
         self._first_row(sequence)
         return True
+
+    def _share_prefix(self, sequence: Sequence) -> None:
+        pages = find_prefix(self.worker, sequence)
+        self.worker.device.share(pages)
+        sequence.table = pages
+        sequence.computed = sequence.planned = len(pages) * self.worker.page_size
+        if sequence.request.state is RequestState.QUEUED:
+            sequence.num_cached = sequence.computed
 
     def _first_row(self, sequence: Sequence) -> None:
         """The row of a sequence just admitted; `room` has made sure of its pages. Its table is new to the worker."""
@@ -230,5 +247,5 @@ class Planner:
         worker = self.worker
         held = worker.device.num_held * worker.page_size
         for utilisation in (worker.utilisation, worker.saturated) if self.waiting else (worker.utilisation,):
-            utilisation.filled += worker.held_tokens
+            utilisation.filled += worker.filled_slots
             utilisation.held += held

@@ -36,6 +36,8 @@ class RequestSpec:
     sampling: Sampling = Sampling()
     priority: int = 0
     tenant: str = ""
+    salt: str = ""
+    """Requests share cached prefixes only under the same salt."""
     deadline: float | None = None
     """Monotonic seconds."""
 
@@ -87,6 +89,11 @@ class Sequence:
     """Last step of its worker whose plan names any of its pages."""
     is_evicting: bool = False
     """Gets no rows until those in flight are done, so that its pages can be had."""
+    num_cached: int = 0
+    """Prompt tokens whose pages were found when it was admitted first."""
+    keys: list[bytes] = field(default_factory=list)
+    """Prefix keys: the root's, then one for each full page of `key_page_size` tokens that was asked for."""
+    key_page_size: int = 0
     overtaken: int = 0
     faults: int = 0
     """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""

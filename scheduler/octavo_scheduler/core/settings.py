@@ -18,6 +18,8 @@ class Settings:
     """Most tokens of one row in one step; None: the whole budget."""
     preempt: PreemptMode = "auto"
     """How victims give up their pages. Swap falls back to drop when the host tier is full."""
+    prefix_cache: bool = True
+    """Keep full pages of ended sequences and share them with sequences that begin alike."""
     plans_in_flight: int = 2
     """Plans a worker may have unanswered: with 2 the next step is planned while one runs."""
     max_overtakes: int = 32

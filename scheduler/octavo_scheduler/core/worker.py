@@ -89,9 +89,14 @@ class Worker:
 
     @property
     def room(self) -> int:
-        """Free pages beyond what running sequences still need for known tokens, less one page for each to grow into."""
+        """Pages to be had beyond what running sequences still need for known tokens, less one page for each to grow into."""
         promised = sum(self.num_pages(len(s.tokens) + s.pending) - len(s.table) + 1 for s in self.running)
-        return self.device.num_free - promised
+        return self.device.num_available - promised
+
+    @property
+    def filled_slots(self) -> int:
+        """Token slots of held device pages that hold a token. What several sequences share counts once."""
+        return self.held_tokens - self.device.num_extra_refs * self.page_size
 
     def fence(self, sequence: Sequence) -> int | None:
         """The step whose result frees the sequence's pages, or None when no plan in flight names them."""

@@ -210,13 +210,13 @@ def test_admission_leaves_each_running_sequence_a_page_to_grow_into() -> None:
     table = TableTop(w=PaperWorker(page_size=4, pages=6))
     table.submit("a", list(range(8)), 8)
     table.turn()
-    table.submit("fits", list(range(8)), 1)
+    table.submit("fits", list(range(100, 108)), 1)
     table.turn()
     assert len(table.core.workers["w"].running) + len(table.finished) == 2
     table = TableTop(w=PaperWorker(page_size=4, pages=6))
     table.submit("a", list(range(8)), 8)
     table.turn()
-    table.submit("does not", list(range(12)), 1)
+    table.submit("does not", list(range(100, 112)), 1)
     table.plan("w")
     assert [s.request.spec.id for s in table.core.workers["w"].running] == ["a"]
 

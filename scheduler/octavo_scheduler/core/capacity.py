@@ -1,0 +1,23 @@
+"""Whether anybody could ever hold a request."""
+
+from collections.abc import Iterable
+
+from octavo_scheduler.core.events import Refused
+from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.states import WorkerState
+from octavo_scheduler.core.worker import Worker
+
+
+def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
+    """The refusal of a request that none of the present workers could ever hold."""
+    workers = [worker for worker in present if worker.state is not WorkerState.GONE]
+    longest = len(spec.prompt) + (spec.max_tokens or 1)
+    if not workers or any(longest <= worker.capacity for worker in workers):
+        return None
+    best = max(workers, key=lambda worker: worker.capacity)
+    message = (
+        f"{len(spec.prompt)} prompt tokens and {spec.max_tokens or 1} new tokens need "
+        f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; the largest pool has {best.device.total} "
+        f"and the model's context is {best.joined.max_context} tokens"
+    )
+    return Refused(spec.id, "TOO_LONG", message)
