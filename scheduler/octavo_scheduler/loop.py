@@ -152,14 +152,15 @@ class Loop:
             return self._lose(member, now, f"the result of step {member.sent[0][0]} got lost")
         if report.swapped_bytes and report.swap_seconds > 0:
             self.core.apply(member.rates(report), now)
-        outputs = self.core.apply(report.done, now)
-        member.keep(self.core.workers.get(member.worker), now)
-        return outputs
+        return self._settle(member, self.core.apply(report.done, now), now)
 
     def _refused(self, member: Member, refused: wire.Refused, now: float) -> list[Output]:
         """The core takes back all that was in flight, and gives the worker up when this happens time and again."""
         log.warning("worker %s refused step %d: %s", member.worker, refused.nack.step, refused.reason)
-        outputs = self.core.apply(refused.nack, now)
+        return self._settle(member, self.core.apply(refused.nack, now), now)
+
+    def _settle(self, member: Member, outputs: list[Output], now: float) -> list[Output]:
+        """After a step was done or failed: what is still owed, and whether the core has given the worker up."""
         member.keep(self.core.workers.get(member.worker), now)
         if member.worker not in self.core.workers:
             self._link.send(member.peer, wire.encode_goodbye(member.epoch, "too many steps failed"))

@@ -130,7 +130,7 @@ class TableTop:
                     assert output.request not in self.started
                     self.started[output.request] = output
                 case Committed():
-                    assert output.index == len(self.tokens[output.request]), "tokens come in order, each once"
+                    assert output.position == len(self.tokens[output.request]), "tokens come in order, each once"
                     self.tokens[output.request].append(output.token)
                 case Finished():
                     self.finished[output.request] = output

@@ -303,6 +303,18 @@ def test_a_worker_whose_steps_fail_time_and_again_is_sent_away(scripted: tuple[L
     assert not loop.core.workers
 
 
+def test_a_worker_whose_results_cannot_be_right_is_sent_away(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    for _ in range(20):
+        if not loop.members:
+            break
+        in_flight = loop.core.workers["paper"].in_flight
+        step = in_flight[0].step if in_flight else 0
+        say(loop, link, result=step_pb2.StepResult(step=step, token=b"\xff\xff\xff\xff"))
+    assert not loop.members
+    assert not loop.core.workers
+
+
 @pytest.mark.parametrize(
     "body",
     [{"heartbeat": step_pb2.Heartbeat(phase=99)}, {"nack": step_pb2.Nack(step=9, reason=99)}],  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def test_a_decode_step_is_one_column_of_slots() -> None:
 def test_a_new_slot_carries_history_and_sampling() -> None:
     sampling = Sampling(temperature=0.5, top_k=7, top_p=0.25, min_p=0.125, presence_penalty=-1, seed=(1 << 64) - 1)
     request = Request(RequestSpec(id="r", prompt=(4, 5), sampling=sampling), 1, 0.0)
-    sequence = Sequence(request, 2, (0, 1, 2), [4, 5, 6], 8)
+    sequence = Sequence(request, 2, (0, 1, 2), [4, 5, 6], 2, 8)
     message = plan_message(StepPlan("w", 1, new_slots=[NewSlot(11, sequence, (4, 5, 6), 2)], growth=[(11, [8, 9])]))
     new = message.new_slots
     read = {

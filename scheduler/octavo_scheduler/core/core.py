@@ -55,7 +55,7 @@ class Core:
         self._arrivals += 1
         request = Request(spec, self._arrivals, now)
         order = (-spec.priority, self._arrivals, 0)
-        sequence = Sequence(request, 0, order, list(spec.prompt), spec.max_tokens)
+        sequence = Sequence(request, 0, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
         request.sequences.append(sequence)
         self.requests[spec.id] = request
         self.waiting.add(sequence)
@@ -149,12 +149,12 @@ class Core:
             self.counters.stale_messages += 1
             return []
         plan = worker.in_flight[0]
-        vocab_size = worker.joined.vocab_size
-        if len(event.tokens) != sum(plan.row_samples) or not all(0 <= token < vocab_size for token in event.tokens):
+        if not _fits(event.tokens, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
         worker.num_nacks = 0
+        self.counters.generated_tokens += len(event.tokens)
         outputs: list[Output] = []
         tokens = iter(event.tokens)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
@@ -162,6 +162,8 @@ class Core:
             sequence.rows_in_flight -= 1
             if sequence.state is not SequenceState.DONE:
                 self._advance(sequence, num_tokens, token, outputs)
+            elif samples:
+                self.counters.generated_tokens -= 1
         worker.device.lift(plan.step)
         worker.host.lift(plan.step)
         return outputs
@@ -170,23 +172,23 @@ class Core:
         """Notes that a row is done and commits its token."""
         request = sequence.request
         before = sequence.computed
-        sequence.computed += num_tokens
-        self.counters.prompt_tokens += max(0, min(sequence.computed, sequence.num_prompt) - before)
-        if sequence.worker is not None:
-            publish(sequence.worker, sequence, before)
+        sequence.computed = before + num_tokens
+        if before < sequence.num_prompt:
+            self.counters.prompt_tokens += min(sequence.computed, sequence.num_prompt) - before
+        publish(sequence, before)
         if token is None:
             return
-        index = sequence.num_generated
-        if index == 0:
+        position = len(sequence.tokens) - sequence.num_prompt
+        if position == 0:
             outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, sequence.num_cached))
         sequence.pending -= 1
-        sequence.faults, sequence.failed_on = 0, ""
+        if sequence.faults:
+            sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
-        self.counters.generated_tokens += 1
-        outputs.append(Committed(request.spec.id, sequence.branch, index, token))
+        outputs.append(Committed(request.spec.id, sequence.branch, position, token))
         if token in request.spec.stop_token_ids:
             outputs += self._end(request, FinishReason.STOP, stop_token=token)
-        elif sequence.num_generated == sequence.max_tokens:
+        elif position + 1 == sequence.max_tokens:
             outputs += self._end(request, FinishReason.LENGTH)
 
     def _join(self, joined: events.Joined) -> list[Output]:
@@ -291,3 +293,8 @@ class Core:
         if len(self._deadlines) > 2 * len(self.requests) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[1] in self.requests]
             heapify(self._deadlines)
+
+
+def _fits(tokens: tuple[int, ...], plan: StepPlan, vocab_size: int) -> bool:
+    """Whether a result has one token of the vocabulary for each sampled row."""
+    return len(tokens) == sum(plan.row_samples) and (not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size))

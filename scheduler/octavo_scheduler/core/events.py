@@ -1,6 +1,7 @@
 """What the core is told (events) and what it says to the front (outputs). Plain frozen records."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo_scheduler.core.request import FinishReason
 
@@ -79,8 +80,7 @@ class Tick:
 Event = Joined | Lost | Drain | StepDone | Nack | Rates | Flush | Tick
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """The first row of a request was computed; `queued` seconds after its arrival it was planned.
 
     `cached` tokens of its prompt were found in the prefix cache.
@@ -91,18 +91,16 @@ class Started:
     cached: int
 
 
-@dataclass(frozen=True)
-class Committed:
-    """A token of a branch is committed; `index` counts the branch's answer from 0."""
+class Committed(NamedTuple):
+    """A token of a branch is committed; `position` counts the branch's answer from 0."""
 
     request: str
     branch: int
-    index: int
+    position: int
     token: int
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """A request ended; nothing follows. `num_tokens` of its answer count."""
 
     request: str
@@ -113,8 +111,7 @@ class Finished:
     stop_token: int | None = None
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(NamedTuple):
     """A request was not accepted; nothing follows. `message` has the numbers."""
 
     request: str

@@ -33,6 +33,7 @@ class Planner:
         self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
         self.settings = worker.settings
         self.budget = worker.budget
+        self.max_chunk = self.settings.max_chunk or worker.budget
         self.plan = StepPlan(worker.id, worker.step + 1, full=worker.full)
         self.has_preempted = False
 
@@ -58,7 +59,7 @@ class Planner:
     def _run_suspect(self) -> None:
         """A row for the first sequence that met a failed step. Every second plan is such a one's own."""
         for sequence in [s for s in self.worker.running if s.faults and not s.is_evicting]:
-            if sequence.uncomputed and self._row(sequence):
+            if (behind := sequence.uncomputed) and self._row(sequence, behind):
                 return
         for sequence in islice(self._candidates(), ADMISSION_WINDOW):
             if sequence.faults and self._can_start(sequence, self.worker.room):
@@ -71,8 +72,8 @@ class Planner:
             self._admit()
 
     def _run(self) -> None:
-        decoding: list[Sequence] = []
-        catching_up: list[Sequence] = []
+        decoding: list[tuple[Sequence, int]] = []
+        catching_up: list[tuple[Sequence, int]] = []
         evicting: list[Sequence] = []
         for sequence in self.worker.running:
             if sequence.is_evicting:
@@ -80,23 +81,19 @@ class Planner:
             elif sequence.faults or not (behind := sequence.uncomputed):
                 continue
             else:
-                (decoding if behind == 1 else catching_up).append(sequence)
-        for group in (decoding, catching_up):
-            for sequence in group:
-                if sequence.state is SequenceState.RUNNING and not sequence.is_evicting and self.budget:
-                    self._row(sequence)
+                (decoding if behind == 1 else catching_up).append((sequence, behind))
+        for sequence, behind in (*decoding, *catching_up):
+            if sequence.state is SequenceState.RUNNING and not sequence.is_evicting and self.budget:
+                self._row(sequence, behind)
         for sequence in evicting:
             if sequence.state is SequenceState.RUNNING and not sequence.rows_in_flight:
                 sequence.is_evicting = False
-                if sequence.uncomputed and self.budget and not sequence.faults:
-                    self._row(sequence)
+                if (behind := sequence.uncomputed) and self.budget and not sequence.faults:
+                    self._row(sequence, behind)
 
-    def _chunk(self, sequence: Sequence) -> int:
-        return min(sequence.uncomputed, self.budget, self.settings.max_chunk or self.budget)
-
-    def _row(self, sequence: Sequence) -> bool:
-        """Gives a running sequence its row, if pages can be had."""
-        num_tokens = self._chunk(sequence)
+    def _row(self, sequence: Sequence, behind: int) -> bool:
+        """Gives a running sequence, `behind` by so many tokens, its row, if pages can be had."""
+        num_tokens = min(behind, self.budget, self.max_chunk)
         lacking = self.worker.num_pages(sequence.planned + num_tokens) - len(sequence.table)
         if lacking > 0:
             pages = self._pages(sequence, lacking)
@@ -106,12 +103,12 @@ class Planner:
             self.plan.growth.append((sequence.slot, pages))
             if self.worker.joined.needs_zeroed_pages:
                 self.plan.zero += pages
-        self._enter_row(sequence, num_tokens)
+        self._enter_row(sequence, num_tokens, behind)
         return True
 
-    def _enter_row(self, sequence: Sequence, num_tokens: int) -> None:
+    def _enter_row(self, sequence: Sequence, num_tokens: int, behind: int) -> None:
         plan = self.plan
-        samples = num_tokens == sequence.uncomputed
+        samples = num_tokens == behind
         plan.rows.append(sequence)
         plan.row_slots.append(sequence.slot)
         plan.row_tokens.append(num_tokens)
@@ -167,8 +164,8 @@ class Planner:
         passed: list[Sequence] = []
         room = self.worker.room
         for sequence in list(islice(self._candidates(), ADMISSION_WINDOW)):
-            if not self.budget or not self.worker.free_slots:
-                return
+            if not self.budget or not self.worker.free_slots or room < 1:
+                return  # whoever comes needs a slot and, for its last token, a page of its own
             if sequence.faults or not self._is_placed_here(sequence, room):
                 continue
             needed = self._needed(sequence)
@@ -233,7 +230,8 @@ class Planner:
 
     def _first_row(self, sequence: Sequence) -> None:
         """The row of a sequence just admitted; `room` has made sure of its pages. Its table is new to the worker."""
-        num_tokens = self._chunk(sequence)
+        behind = sequence.uncomputed
+        num_tokens = min(behind, self.budget, self.max_chunk)
         lacking = self.worker.num_pages(sequence.planned + num_tokens) - len(sequence.table)
         pages = self.worker.device.take(lacking)
         assert pages is not None, "admission checks room before it starts a sequence"
@@ -241,7 +239,7 @@ class Planner:
         self.plan.growth.append((sequence.slot, list(sequence.table)))
         if self.worker.joined.needs_zeroed_pages:
             self.plan.zero += pages
-        self._enter_row(sequence, num_tokens)
+        self._enter_row(sequence, num_tokens, behind)
 
     def _measure(self) -> None:
         worker = self.worker

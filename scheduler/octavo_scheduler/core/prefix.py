@@ -51,8 +51,10 @@ def find_prefix(worker: Worker, sequence: Sequence) -> list[int]:
     return pages
 
 
-def publish(worker: Worker, sequence: Sequence, before: int) -> None:
+def publish(sequence: Sequence, before: int) -> None:
     """The step that wrote them is acknowledged: pages that became full since `before` computed tokens can be found."""
+    worker = sequence.worker
+    assert worker is not None, "a row is computed somewhere"
     if worker.settings.prefix_cache:
         for number in range(before // worker.page_size, sequence.computed // worker.page_size):
             key = page_key(worker, sequence, number)

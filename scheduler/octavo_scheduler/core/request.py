@@ -75,6 +75,7 @@ class Sequence:
     branch: int
     order: tuple[int, int, int]
     tokens: list[int]
+    num_prompt: int
     max_tokens: int | None
     state: SequenceState = SequenceState.WAITING
     worker: "Worker | None" = None
@@ -99,10 +100,6 @@ class Sequence:
     """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""
     failed_on: str = ""
     """The worker that failed last with it; another one is tried first."""
-
-    @property
-    def num_prompt(self) -> int:
-        return len(self.request.spec.prompt)
 
     @property
     def num_generated(self) -> int:

@@ -110,6 +110,7 @@ def test_a_stop_token_ends_the_answer_and_the_token_computed_meanwhile_is_discar
     assert table.tokens["r"] == expected[:4]
     assert table.finished["r"].reason is FinishReason.STOP
     assert table.finished["r"].stop_token == expected[3]
+    assert table.core.counters.generated_tokens == 4
     table.assert_empty()
 
 
