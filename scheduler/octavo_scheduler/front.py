@@ -106,6 +106,8 @@ class Front:
         self.is_draining = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
+        for request, inbox in self.inboxes.items():
+            inbox.put(Refused(request, "STOPPED", "the scheduler stopped before the answer was complete"))
 
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""
@@ -171,7 +173,7 @@ class Answer:
                     self.is_ended = True
                     events += self._end(output)
                 case Refused():
-                    self.is_ended = True
+                    self.is_ended = output.reason != "STOPPED"
                     raise _refusal(output)
         if not self.is_ended and len(self._tokens) >= self._parsed.stream_interval:
             events += self._piece()
@@ -218,7 +220,7 @@ class Answer:
 
 
 def _refusal(refused: Refused) -> errors.RequestError:
-    kinds = {"QUEUE_FULL": errors.Overloaded, "NO_WORKER": errors.Unavailable}
+    kinds = {"QUEUE_FULL": errors.Overloaded, "NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
     return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
 
 

@@ -4,12 +4,19 @@ import fcntl
 import os
 import signal
 import threading
+import time
 
 from octavo_scheduler.errors import StartError
 
+SECONDS_TO_END = 2.0
+"""For running streams: the workers of a parent that is gone are gone too."""
+
 
 def watch_lifeline(descriptor: int) -> None:
-    """Sends SIGTERM to this process when `descriptor` reaches end of file. Raises StartError when it cannot be read."""
+    """Sends SIGTERM to this process when `descriptor` reaches end of file, and a second one that cuts the end short.
+
+    Raises StartError when the descriptor cannot be read.
+    """
     try:
         mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except (OSError, ValueError, OverflowError) as error:
@@ -20,6 +27,8 @@ def watch_lifeline(descriptor: int) -> None:
     def wait() -> None:
         while os.read(descriptor, 1):
             pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(SECONDS_TO_END)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="lifeline", daemon=True).start()

@@ -41,7 +41,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         (["fly"], "invalid choice: 'fly'"),
         (["complete"], "required: PROMPT"),
         (["complete", "a", "--max-tokens", "many"], "invalid int value: 'many'"),
-        (["serve"], "required: MODEL"),
+        (["serve", "m", "n"], "unrecognized arguments: n"),
         (["serve", "m", "--frobnicate", "1"], "unrecognized arguments: --frobnicate"),
         (["demo", "stray"], "unrecognized arguments: stray"),
     ],
@@ -99,7 +99,8 @@ async def test_only_the_flags_that_were_given_are_sent(server: InferenceServer) 
     assert await asyncio.to_thread(main, words) == 0
     sampling, stopping = server.requests[0].options.sampling, server.requests[0].options.stopping
     assert sampling.top_p == 0.5
-    assert [name for name in ("temperature", "top_k", "min_p", "seed") if sampling.HasField(name)] == []
+    assert sampling.temperature == 0, "the command line is greedy unless told otherwise"
+    assert [name for name in ("top_k", "min_p", "seed") if sampling.HasField(name)] == []
     assert not stopping.HasField("max_tokens")
     assert list(stopping.stop) == ["x", "y"]
 

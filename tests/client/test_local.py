@@ -91,7 +91,7 @@ def test_a_scheduler_that_ends_without_a_word_is_named() -> None:
 
 def test_verbose_children_write_to_our_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     loud = Programs(python("raise SystemExit('what I have to say')"), WORKER)
-    with pytest.raises(StartFailed, match="its message is above"):
+    with pytest.raises(StartFailed, match=r"ended with exit code 1 .see above.$"):
         LocalServer("model", verbose=True, programs=loud).start()
     assert "what I have to say" in capfd.readouterr().err
 

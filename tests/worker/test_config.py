@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
+from octavo_kernels.ops import Geometry
+from octavo_worker.cache import new_pool
 from octavo_worker.config import WorkerConfig, parse_bytes
 from octavo_worker.errors import ConfigError
 from octavo_worker.flags import read_flags
@@ -61,3 +64,9 @@ def test_loopback_needs_no_keys_and_another_machine_does() -> None:
 def test_a_configuration_made_in_code_is_checked_too() -> None:
     with pytest.raises(ConfigError, match="--host-pages"):
         WorkerConfig(model=Path("m"), host_pages=-1)
+
+
+def test_a_pool_that_memory_cannot_hold_is_one_sentence() -> None:
+    geometry = Geometry(page_size=16, num_layers=30, num_kv_heads=3, head_dim=64, dtype=torch.float32)
+    with pytest.raises(ConfigError, match=r"pages take .* GiB, more than there is"):
+        new_pool(geometry, 2**30, torch.device("cpu"))

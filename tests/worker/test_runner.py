@@ -92,6 +92,7 @@ def test_a_swap_moves_exactly_its_pages_and_their_bytes(make_runner: Make) -> No
         -(2**31), 2**31, cache.pool.numel(), dtype=np.int32
     )
     before = cache.pool.numpy().view(np.int32).copy()
+    cache.host.zero_()
     driver.send(swap_out=moves({2: 4, 5: 1}))
     host = cache.host.numpy().view(np.int32)
     assert np.array_equal(host[[4, 1]], before[[2, 5]])

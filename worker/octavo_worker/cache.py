@@ -20,8 +20,8 @@ class PageCache:
     def __init__(self, geometry: Geometry, ops: Ops, device: torch.device, *, pages: int, host_pages: int) -> None:
         self.geometry, self.ops = geometry, ops
         self.device_pages, self.host_pages = pages, host_pages
-        self.pool = geometry.new_pool(pages, device)
-        self.host = geometry.new_pool(host_pages, torch.device("cpu"))
+        self.pool = new_pool(geometry, pages, device)
+        self.host = new_pool(geometry, host_pages, torch.device("cpu"))
         self.swapped_bytes = 0
         self.pages_copied = 0
 
@@ -49,6 +49,18 @@ class PageCache:
         if len(moves.source):
             source_ids, target_ids = torch.from_numpy(moves.source), torch.from_numpy(moves.target)
             self.ops.move_pages(source, source_ids.to(source.device), target, target_ids.to(target.device))
+
+
+def new_pool(geometry: Geometry, pages: int, device: torch.device) -> torch.Tensor:
+    """The tensor of a tier. Raises ConfigError when there is not so much memory."""
+    size = (pages + 1) * geometry.page_bytes
+    problem = f"{pages} pages take {size / 2**30:.1f} GiB, more than there is; ask for fewer or for less memory"
+    if device.type == "cpu" and size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise ConfigError(problem)
+    try:
+        return geometry.new_pool(pages, device)
+    except RuntimeError as error:
+        raise ConfigError(problem) from error
 
 
 def num_device_pages(config: WorkerConfig, geometry: Geometry, device: torch.device) -> int:

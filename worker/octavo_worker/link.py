@@ -170,9 +170,10 @@ class Link:
         self.say_goodbye()
 
     def announce(self) -> None:
-        pages, size = self.runner.cache.device_pages, self.config.page_size
+        pages, geometry = self.runner.cache.device_pages, self.runner.cache.geometry
         print(
-            f"octavo worker: {self.config.worker_id} joined {self.config.scheduler}, {pages} pages of {size} tokens",
+            f"octavo worker: {self.config.worker_id} joined {self.config.scheduler}, "
+            f"{pages} pages of {geometry.page_size} tokens ({pages * geometry.page_bytes / 2**30:.2g} GiB)",
             flush=True,
         )
 

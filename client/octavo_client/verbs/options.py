@@ -10,7 +10,7 @@ from octavo_client.sync import Client
 NUMBERS: dict[str, tuple[type[int] | type[float], str]] = {
     "--max-tokens": (int, "most tokens to generate (default: as many as fit)"),
     "--min-tokens": (int, "no end before this many tokens"),
-    "--temperature": (float, "0 is greedy (default: the model's own)"),
+    "--temperature": (float, "0 is greedy (default: 0)"),
     "--top-p": (float, "keep the smallest set of tokens with this much probability"),
     "--top-k": (int, "keep the k most likely tokens"),
     "--min-p": (float, "drop tokens less likely than this share of the most likely one"),
@@ -20,7 +20,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], str]] = {
     "--seed": (int, "same seed, same answer"),
 }
 SERVER_DEFAULTS: dict[str, Any] = dict.fromkeys(
-    ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 )
 
 
@@ -49,9 +49,11 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def sampling_params(args: argparse.Namespace) -> SamplingParams:
-    """Returns the parameters that the flags of add_sampling() describe; what was not given is left to the server."""
+    """Returns the parameters that the flags of add_sampling() describe; the server decides the rest."""
     names = [flag.removeprefix("--").replace("-", "_") for flag in NUMBERS]
     given = {name: value for name in names if (value := getattr(args, name)) is not None}
     return SamplingParams(
-        **{**SERVER_DEFAULTS, "max_tokens": None, **given}, stop=args.stop, ignore_eos=args.ignore_eos
+        **{**SERVER_DEFAULTS, "temperature": 0.0, "max_tokens": None, **given},
+        stop=args.stop,
+        ignore_eos=args.ignore_eos,
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from octavo_client.client import DEFAULT_ADDRESS
+from octavo_client.demo import find_default_model
 from octavo_client.local import LocalServer, Programs
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -15,23 +16,23 @@ SECONDS_BETWEEN_LOOKS = 0.5
 # Flag, metavar (None: a switch), help. The two programs check the values.
 SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--served-model-name", "NAME", "name of the model in requests"),
-    ("--max-num-seqs", "N", "sequences that run at once"),
+    ("--max-num-seqs", "N", "sequences that run at once (default: 256)"),
     ("--max-chunk", "N", "most prompt tokens of one sequence in a step"),
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
     ("--no-prefix-cache", None, "compute every prompt from its first token"),
     ("--token-file", "FILE", "ask clients for a bearer token of this file"),
 )
 WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
-    ("--device", "NAME", "cpu, cuda, …"),
+    ("--device", "NAME", "where workers compute: cpu"),
     ("--dtype", "NAME", "auto, float32, bfloat16 or float16"),
     ("--kernels", "NAME", "implementation of the kernels"),
-    ("--page-size", "N", "tokens of a page"),
+    ("--page-size", "N", "tokens of a page (default: 16)"),
     ("--pages", "N", "device pages"),
     ("--kv-cache-memory", "SIZE", "memory of the device pages, like 2GiB"),
-    ("--kv-memory-share", "X", "or their share of the free device memory"),
+    ("--kv-memory-share", "X", "or their share of the free device memory (default: 0.3)"),
     ("--host-pages", "N", "pages of the host tier"),
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
-    ("--max-slots", "N", "sequences that a worker can hold on its device"),
+    ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),
     ("--max-context", "N", "longest sequence, in tokens"),
     ("--invariant", None, "same bits for a row in any batch and chunking"),
 )
@@ -45,7 +46,12 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         help="serve a model from this machine",
         description="Starts a scheduler and workers on this machine and serves a model until Ctrl-C or SIGTERM.",
     )
-    parser.add_argument("model", metavar="MODEL", help="Hugging Face folder or GGUF file")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="Hugging Face folder or GGUF file (default: the small one of the demo)",
+    )
     parser.add_argument(
         "--listen", default=DEFAULT_ADDRESS, help="loopback address or unix:PATH (default: %(default)s)"
     )
@@ -62,7 +68,7 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
 def serve(args: argparse.Namespace, programs: Programs | None = None) -> int:
     """Serves until a signal comes; 0. Raises StartFailed when the scheduler or the last worker ends before that."""
     server = LocalServer(
-        args.model,
+        args.model or find_default_model(),
         workers=args.workers,
         listen=args.listen,
         scheduler_flags=_given(args, (*SCHEDULER_FLAGS, *SHARED_FLAGS)),
@@ -73,6 +79,9 @@ def serve(args: argparse.Namespace, programs: Programs | None = None) -> int:
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            for child in server.children:
+                child.kill()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,15 +91,19 @@ def serve(args: argparse.Namespace, programs: Programs | None = None) -> int:
         if not stop.is_set():
             print(_ready_line(server, args.workers), flush=True)
         _watch(server, stop)
-    finally:
-        server.close()
+    except BaseException:
+        server.close(grace=1.0)  # without its workers a scheduler has nothing to wait for
+        raise
+    print("octavo: ending when the answers in hand are done; once more ends at once", file=sys.stderr, flush=True)
+    server.close()
     return 0
 
 
 def _ready_line(server: LocalServer, num_workers: int) -> str:
     workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+    pool = f", each with {server.pool}" if server.pool else ""
     return (
-        f"octavo: serving {server.model_name} on {server.address} with {workers}; "
+        f"octavo: serving {server.model_name} on {server.address} with {workers}{pool}; "
         f"try: octavo chat --address {server.address}"
     )
 
