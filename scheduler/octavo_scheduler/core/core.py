@@ -4,17 +4,14 @@
 step. All state of the service lives in this object and is O(live requests).
 """
 
-from heapq import heapify, heappop, heappush
-from math import inf
-
 from octavo_scheduler.core import events
-from octavo_scheduler.core.capacity import unholdable
 from octavo_scheduler.core.counters import Counters
-from octavo_scheduler.core.events import Committed, Event, Finished, Output, Refused, Started
+from octavo_scheduler.core.events import Committed, Event, Output, Started
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
 from octavo_scheduler.core.prefix import publish
-from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
+from octavo_scheduler.core.registry import Registry
+from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import (
     REQUEST_MOVES,
@@ -26,7 +23,7 @@ from octavo_scheduler.core.states import (
     WorkerState,
     move,
 )
-from octavo_scheduler.core.worker import SequenceQueue, Worker
+from octavo_scheduler.core.worker import Worker
 
 
 class Core:
@@ -35,42 +32,14 @@ class Core:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.workers: dict[str, Worker] = {}
-        self.requests: dict[str, Request] = {}
-        self.waiting = SequenceQueue()
         self.counters = Counters()
-        self._arrivals = 0
-        self._deadlines: list[tuple[float, str]] = []
-
-    # submit -----------------------------------------------------------------------------------------------------------
+        self.registry = Registry(settings, self.counters)
+        self.requests = self.registry.requests
+        self.waiting = self.registry.waiting
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
-        if spec.id in self.requests:
-            raise ValueError(f"request {spec.id} is live already")
-        refusal = self._refusal(spec)
-        if refusal is not None:
-            self.counters.refused += 1
-            return [refusal]
-        self.counters.accepted += 1
-        self._arrivals += 1
-        request = Request(spec, self._arrivals, now)
-        order = (-spec.priority, self._arrivals, 0)
-        sequence = Sequence(request, 0, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
-        request.sequences.append(sequence)
-        self.requests[spec.id] = request
-        self.waiting.add(sequence)
-        if spec.deadline is not None:
-            heappush(self._deadlines, (spec.deadline, spec.id))
-        return []
-
-    def _refusal(self, spec: RequestSpec) -> Refused | None:
-        if len(self.waiting) >= self.settings.max_queued_requests:
-            return Refused(
-                spec.id, "QUEUE_FULL", f"{len(self.waiting)} requests are waiting already, which is the limit"
-            )
-        return unholdable(self.workers.values(), spec)
-
-    # abort ------------------------------------------------------------------------------------------------------------
+        return self.registry.accept(spec, self.workers.values(), now)
 
     def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
         """Ends a request: cancelled, or (with `at`) stopped after that many tokens. Unknown and ended ids are ignored."""
@@ -78,17 +47,15 @@ class Core:
         if request is None:
             return []
         if at is None:
-            return self._end(request, FinishReason.CANCELLED)
+            return self.registry.end(request, FinishReason.CANCELLED)
         for sequence in request.sequences:
             del sequence.tokens[sequence.num_prompt + at :]
-        return self._end(request, FinishReason.STOP)
+        return self.registry.end(request, FinishReason.STOP)
 
     @property
     def next_deadline(self) -> float:
         """When the next request runs out of time; infinity when none does."""
-        return self._deadlines[0][0] if self._deadlines else inf
-
-    # plan -------------------------------------------------------------------------------------------------------------
+        return self.registry.next_deadline
 
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         """The worker's next step, or None when it has enough in flight or nothing to do."""
@@ -117,15 +84,13 @@ class Core:
             and len(worker.in_flight) < self.settings.plans_in_flight
         )
 
-    # apply ------------------------------------------------------------------------------------------------------------
-
     def apply(self, event: Event, now: float) -> list[Output]:
         """Takes note of what happened. Events of unknown workers and steps are counted and ignored."""
         match event:
             case events.StepDone():
                 return self._step_done(event)
             case events.Tick():
-                return self._expire(now)
+                return self.registry.expire(now)
             case events.Joined():
                 return self._join(event)
             case events.Lost():
@@ -187,21 +152,16 @@ class Core:
         sequence.tokens.append(token)
         outputs.append(Committed(request.spec.id, sequence.branch, position, token))
         if token in request.spec.stop_token_ids:
-            outputs += self._end(request, FinishReason.STOP, stop_token=token)
+            outputs += self.registry.end(request, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
-            outputs += self._end(request, FinishReason.LENGTH)
+            outputs += self.registry.end(request, FinishReason.LENGTH)
 
     def _join(self, joined: events.Joined) -> list[Output]:
         outputs = self._lose(events.Lost(joined.worker)) if joined.worker in self.workers else []
         worker = Worker(joined, self.settings)
         worker.move(WorkerMove.WELCOME)
         self.workers[joined.worker] = worker
-        for sequence in [s for s in self.waiting if s.request.state is RequestState.QUEUED]:
-            refusal = unholdable(self.workers.values(), sequence.request.spec)
-            if refusal is not None:
-                self._retire(sequence.request)
-                outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
-        return outputs
+        return outputs + self.registry.refuse_unholdable(self.workers.values())
 
     def _lose(self, lost: events.Lost) -> list[Output]:
         """The one rule for a lost worker: its sequences go back to waiting."""
@@ -246,7 +206,7 @@ class Core:
             sequence.faults = sequence.faults + 1 if len(suspects) == 1 else max(sequence.faults, 1)
             sequence.failed_on = worker.id
             if sequence.faults >= self.settings.max_faults:
-                outputs += self._end(sequence.request, FinishReason.FAILED)
+                outputs += self.registry.end(sequence.request, FinishReason.FAILED)
         return outputs
 
     def _drop_all(self, worker: Worker) -> None:
@@ -259,40 +219,6 @@ class Core:
             worker.release(sequence)
             sequence.move(SequenceMove.DROP)
             self.waiting.add(sequence)
-
-    def _expire(self, now: float) -> list[Output]:
-        outputs: list[Output] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            request = self.requests.get(heappop(self._deadlines)[1])
-            if request is not None:
-                outputs += self._end(request, FinishReason.DEADLINE)
-        return outputs
-
-    # ends -------------------------------------------------------------------------------------------------------------
-
-    def _end(self, request: Request, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
-        """The one way a request ends."""
-        self._retire(request)
-        if reason is FinishReason.CANCELLED:
-            self.counters.cancelled += 1
-        return [
-            Finished(request.spec.id, s.branch, reason, s.num_generated, request.preemptions, stop_token)
-            for s in request.sequences
-        ]
-
-    def _retire(self, request: Request) -> None:
-        for sequence in request.sequences:
-            if sequence.state is SequenceState.WAITING:
-                self.waiting.discard(sequence)
-            elif sequence.worker is not None:
-                sequence.worker.release(sequence)
-            sequence.move(SequenceMove.FINISH)
-        request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
-        del self.requests[request.spec.id]
-        self.counters.ended += 1
-        if len(self._deadlines) > 2 * len(self.requests) + 64:
-            self._deadlines = [entry for entry in self._deadlines if entry[1] in self.requests]
-            heapify(self._deadlines)
 
 
 def _fits(tokens: tuple[int, ...], plan: StepPlan, vocab_size: int) -> bool:

@@ -259,4 +259,4 @@ def test_ended_requests_leave_no_deadline_behind() -> None:
     for n in range(1000):
         table.submit(f"r{n}", [1], 1, deadline=1e6)
         table.abort(f"r{n}")
-    assert len(table.core._deadlines) <= 64
+    assert len(table.core.registry._deadlines) <= 64

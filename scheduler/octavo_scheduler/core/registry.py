@@ -1,0 +1,100 @@
+"""The live requests: who is accepted, who waits, who is out of time, how each of them ends."""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from octavo_scheduler.core.capacity import unholdable
+from octavo_scheduler.core.counters import Counters
+from octavo_scheduler.core.events import Finished, Output, Refused
+from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
+from octavo_scheduler.core.settings import Settings
+from octavo_scheduler.core.states import REQUEST_MOVES, RequestMove, RequestState, SequenceMove, SequenceState, move
+from octavo_scheduler.core.worker import SequenceQueue, Worker
+
+
+class Registry:
+    """Owned by the core. Size is O(live requests)."""
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        self.settings = settings
+        self.counters = counters
+        self.requests: dict[str, Request] = {}
+        self.waiting = SequenceQueue()
+        self._arrivals = 0
+        self._deadlines: list[tuple[float, str]] = []
+
+    def accept(self, spec: RequestSpec, workers: Iterable[Worker], now: float) -> list[Output]:
+        """Queues a request (no output) or refuses it. Raises ValueError for an id that is live."""
+        if spec.id in self.requests:
+            raise ValueError(f"request {spec.id} is live already")
+        refusal = self._refusal(spec, workers)
+        if refusal is not None:
+            self.counters.refused += 1
+            return [refusal]
+        self.counters.accepted += 1
+        self._arrivals += 1
+        request = Request(spec, self._arrivals, now)
+        order = (-spec.priority, self._arrivals, 0)
+        sequence = Sequence(request, 0, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
+        request.sequences.append(sequence)
+        self.requests[spec.id] = request
+        self.waiting.add(sequence)
+        if spec.deadline is not None:
+            heappush(self._deadlines, (spec.deadline, spec.id))
+        return []
+
+    def _refusal(self, spec: RequestSpec, workers: Iterable[Worker]) -> Refused | None:
+        if len(self.waiting) >= self.settings.max_queued_requests:
+            return Refused(
+                spec.id, "QUEUE_FULL", f"{len(self.waiting)} requests are waiting already, which is the limit"
+            )
+        return unholdable(workers, spec)
+
+    def refuse_unholdable(self, workers: Iterable[Worker]) -> list[Output]:
+        """Takes back the acceptance of queued requests that none of the workers now present could ever hold."""
+        outputs: list[Output] = []
+        for sequence in [s for s in self.waiting if s.request.state is RequestState.QUEUED]:
+            refusal = unholdable(workers, sequence.request.spec)
+            if refusal is not None:
+                self._retire(sequence.request)
+                outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
+        return outputs
+
+    @property
+    def next_deadline(self) -> float:
+        """When the next request runs out of time; infinity when none does."""
+        return self._deadlines[0][0] if self._deadlines else inf
+
+    def expire(self, now: float) -> list[Output]:
+        """Ends the requests whose deadline has come."""
+        outputs: list[Output] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            request = self.requests.get(heappop(self._deadlines)[1])
+            if request is not None:
+                outputs += self.end(request, FinishReason.DEADLINE)
+        return outputs
+
+    def end(self, request: Request, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
+        """The one way a request ends."""
+        self._retire(request)
+        if reason is FinishReason.CANCELLED:
+            self.counters.cancelled += 1
+        return [
+            Finished(request.spec.id, s.branch, reason, s.num_generated, request.preemptions, stop_token)
+            for s in request.sequences
+        ]
+
+    def _retire(self, request: Request) -> None:
+        for sequence in request.sequences:
+            if sequence.state is SequenceState.WAITING:
+                self.waiting.discard(sequence)
+            elif sequence.worker is not None:
+                sequence.worker.release(sequence)
+            sequence.move(SequenceMove.FINISH)
+        request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
+        del self.requests[request.spec.id]
+        self.counters.ended += 1
+        if len(self._deadlines) > 2 * len(self.requests) + 64:
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self.requests]
+            heapify(self._deadlines)
