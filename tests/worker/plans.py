@@ -50,11 +50,13 @@ def new_slots(
     )
 
 
-def growth(pages: Mapping[int, Sequence[int]]) -> wire.TableGrowth:
+def growth(pages: Mapping[int, Sequence[int]], dropped: Sequence[int] = ()) -> wire.TableGrowth:
+    """Pages added for each slot; `dropped` before for each slot (default: none)."""
     return wire.TableGrowth(
         slot=uint16(*pages),
         num_pages=int32(*(len(ids) for ids in pages.values())),
         pages=int32(*(page for ids in pages.values() for page in ids)),
+        num_dropped=int32(*dropped),
     )
 
 

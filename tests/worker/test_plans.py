@@ -84,6 +84,13 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     "null page": ({"growth": growth({0: [0]})}, "growth.pages lies in 1..20"),
     "page out of range": ({"growth": growth({0: [21]})}, "growth.pages lies in 1..20"),
     "table too long": ({"growth": growth({0: [4, 5, 6]})}, "a block table's length lies in 0..4"),
+    "a negative number of pages dropped": ({"growth": growth({0: [4]}, [-1])}, "num_dropped lies between 0 and"),
+    "more pages dropped than there are": ({"growth": growth({0: [4, 5]}, [3])}, "num_dropped lies between 0 and"),
+    "computed pages dropped": ({"growth": growth({0: []}, [1])}, "ends before the tokens that its slot has computed"),
+    "dropped for other slots than grown": (
+        {"growth": growth({0: [4]}, [1, 1])},
+        "columns of growth have 1, 2, 1 elements",
+    ),
     "swap out of nowhere": ({"swap_out": moves({21: 1})}, "swap_out.source lies in 1..20"),
     "swap out to nowhere": ({"swap_out": moves({1: 5})}, "swap_out.target lies in 1..4"),
     "swap in of nowhere": ({"swap_in": moves({5: 1})}, "swap_in.source lies in 1..4"),

@@ -151,6 +151,68 @@ def test_branches_are_drawn_from_one_row_and_go_their_own_ways(make_runner: Make
     assert len({tuple(answer) for answer in truth}) == 3
 
 
+@pytest.mark.parametrize("page_size", [4, 16])
+def test_branches_copy_a_shared_page_before_they_write_to_it(make_runner: Make, page_size: int) -> None:
+    """One of three branches keeps the half full page they share; the others take it off their tables for a copy."""
+    sampling = {"temperature": 1.0, "seed": 9}
+    truth = []
+    for branch in range(3):
+        alone = Driver(make_runner(invariant=True, page_size=page_size))
+        truth.append(alone.generate(PROMPT, 3, sampling={**sampling, "branch": branch}))
+    assert len({tuple(answer) for answer in truth}) == 3
+
+    driver = Driver(make_runner(invariant=True, page_size=page_size))
+    num_full, written = divmod(len(PROMPT), page_size)
+    last = num_full + 1
+    forks = wire.Forks(
+        source=uint16(0, 0), target=uint16(1, 2), branch=uint16(1, 2), seed=np.array([9, 9], "<u8").tobytes()
+    )
+    out = [
+        driver.send(
+            new_slots=new_slots({0: PROMPT}, sampling=sampling),
+            growth=growth({0: range(1, last + 1)}),
+            forks=forks,
+            rows=wire.Rows(slot=uint16(0), num_tokens=int32(37), num_samples=uint16(3), sample_slot=uint16(0, 1, 2)),
+        )
+    ]
+    before = page_bits(driver.runner)
+    out.append(
+        driver.send(
+            copy=wire.PageMoves(source=int32(last, last), target=int32(20, 22)),
+            growth=growth({0: [20], 2: [22]}, [1, 1]),
+            rows=wire.Rows(slot=uint16(0, 1, 2)),
+        )
+    )
+    after = page_bits(driver.runner)
+    assert np.array_equal(after[1:last], before[1:last])
+    for page in (20, last, 22):
+        assert changed_places(before[last], after[page]) == {written}
+    out.append(driver.send(rows=wire.Rows(slot=uint16(0, 1, 2))))
+    assert [list(answer) for answer in zip(*out, strict=True)] == truth
+
+
+def page_bits(runner: Runner) -> np.ndarray:
+    """Bits of all pages, [page, layer, head, K or V, place in the page, dimension]."""
+    page = runner.cache.geometry
+    shape = (-1, page.num_layers, page.num_kv_heads, 2, page.page_size, page.head_dim)
+    return runner.cache.pool.numpy().view(np.int32).reshape(shape).copy()
+
+
+def changed_places(before: np.ndarray, after: np.ndarray) -> set[int]:
+    return set(np.nonzero(before != after)[3].tolist())
+
+
+def test_the_last_pages_of_a_table_are_replaced_and_dropped(make_runner: Make) -> None:
+    """Without rows: what the tables say after growth that only adds, that replaces, and that only drops."""
+    driver = Driver(make_runner(page_size=4))
+    driver.send(new_slots=new_slots({0: PROMPT[:5], 3: PROMPT[:5]}), growth=growth({0: [1, 2, 3], 3: [4, 5]}))
+    driver.send(growth=growth({3: [9, 8, 7], 0: []}, [1, 2]))
+    slots = driver.runner.slots
+    assert [slots.table[slot, : slots.counts.num_pages[slot]].tolist() for slot in (0, 3)] == [[1], [4, 9, 8, 7]]
+    driver.send(growth=growth({0: [6]}))
+    assert slots.table[0, : slots.counts.num_pages[0]].tolist() == [1, 6]
+
+
 def test_only_rows_that_sample_go_through_the_head(make_runner: Make) -> None:
     driver = Driver(make_runner())
     driver.send(

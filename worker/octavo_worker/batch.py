@@ -15,7 +15,7 @@ from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.limits import Limits
 from octavo_worker.slots import SAMPLING_COLUMNS, Array
 
-PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 0
+PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 1
 StepPlan: TypeAlias = step_pb2.StepPlan
 StepResult: TypeAlias = step_pb2.StepResult
 Hello: TypeAlias = step_pb2.Hello
@@ -44,9 +44,13 @@ class NewSlots:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Pages added at the end of tables. `pages` holds those of all slots one after the other."""
+    """First `num_dropped` pages are taken off the end of a table, then `num_pages` are added.
+
+    `pages` holds the added ones of all slots one after the other.
+    """
 
     slot: Array
+    num_dropped: Array
     num_pages: Array
     pages: Array
 
@@ -155,12 +159,15 @@ def read_new(message: step_pb2.NewSlots) -> NewSlots:
 
 
 def read_growth(message: step_pb2.TableGrowth) -> Growth:
+    slot = column(message.slot, UINT16, "growth.slot")
+    dropped = column(message.num_dropped, INT32, "growth.num_dropped") if message.num_dropped else np.zeros_like(slot)
     growth = Growth(
-        slot=column(message.slot, UINT16, "growth.slot"),
+        slot=slot,
+        num_dropped=dropped,
         num_pages=column(message.num_pages, INT32, "growth.num_pages"),
         pages=column(message.pages, INT32, "growth.pages"),
     )
-    same_length("growth", growth.slot, growth.num_pages)
+    same_length("growth", growth.slot, growth.num_dropped, growth.num_pages)
     parts("growth.num_pages", growth.num_pages, growth.pages)
     return growth
 

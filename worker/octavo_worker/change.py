@@ -23,7 +23,7 @@ def start(new: NewSlots, slots: Slots) -> None:
 
 
 def grow(growth: Growth, counts: Counts, slots: Slots) -> None:
-    """A fork copies the table of its source, so a slot's length after the plan tells where its growth ended."""
+    """New pages come last, so a table's length after the plan tells where they begin, whatever was dropped before."""
     ends = growth.num_pages.cumsum()
     for slot, first, end in zip(growth.slot, ends - growth.num_pages, ends, strict=True):
         length = counts.num_pages[slot]

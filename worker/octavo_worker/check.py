@@ -107,8 +107,14 @@ def grow(growth: Growth, draft: Counts, slots: Slots, limits: Limits) -> None:
     active("growth.slot", growth.slot, draft, slots)
     once("growth.slot", growth.slot)
     within("growth.pages", growth.pages, 1, limits.device_pages)
-    draft.num_pages[growth.slot] += growth.num_pages.astype(np.int32)
-    within("a block table's length", draft.num_pages[growth.slot], 0, slots.max_pages)
+    length = draft.num_pages[growth.slot] - growth.num_dropped
+    if ((growth.num_dropped < 0) | (length < 0)).any():
+        raise refuse("growth.num_dropped lies between 0 and the pages of the slot's table")
+    length += growth.num_pages
+    within("a block table's length", length, 0, slots.max_pages)
+    if (draft.computed[growth.slot] > length * limits.page_size).any():
+        raise refuse("a block table ends before the tokens that its slot has computed")
+    draft.num_pages[growth.slot] = length
 
 
 def fork(forks: Forks, draft: Counts, slots: Slots) -> None:

@@ -164,14 +164,16 @@ class NewSlots(_message.Message):
     def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_prompt: _Optional[bytes] = ..., num_computed: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., temperature: _Optional[bytes] = ..., top_p: _Optional[bytes] = ..., min_p: _Optional[bytes] = ..., top_k: _Optional[bytes] = ..., repetition_penalty: _Optional[bytes] = ..., presence_penalty: _Optional[bytes] = ..., frequency_penalty: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., branch: _Optional[bytes] = ...) -> None: ...
 
 class TableGrowth(_message.Message):
-    __slots__ = ("slot", "num_pages", "pages")
+    __slots__ = ("slot", "num_pages", "pages", "num_dropped")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_PAGES_FIELD_NUMBER: _ClassVar[int]
     PAGES_FIELD_NUMBER: _ClassVar[int]
+    NUM_DROPPED_FIELD_NUMBER: _ClassVar[int]
     slot: bytes
     num_pages: bytes
     pages: bytes
-    def __init__(self, slot: _Optional[bytes] = ..., num_pages: _Optional[bytes] = ..., pages: _Optional[bytes] = ...) -> None: ...
+    num_dropped: bytes
+    def __init__(self, slot: _Optional[bytes] = ..., num_pages: _Optional[bytes] = ..., pages: _Optional[bytes] = ..., num_dropped: _Optional[bytes] = ...) -> None: ...
 
 class PageMoves(_message.Message):
     __slots__ = ("source", "target")
