@@ -4,13 +4,14 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2
 
 from octavo_scheduler import limits
 from octavo_scheduler.core.events import Joined, Nack, Rates, StepDone
-from octavo_scheduler.core.plan import NewSlot, StepPlan
+from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -132,9 +133,34 @@ def _rows(plan: StepPlan) -> step_pb2.Rows:
     rows = step_pb2.Rows(slot=column("H", plan.row_slots))
     if any(count != 1 for count in plan.row_tokens):
         rows.num_tokens = column("i", plan.row_tokens)
-    if not all(plan.row_samples):
+    if any(count != 1 for count in plan.row_samples):
         rows.num_samples = column("H", plan.row_samples)
+    if plan.forks:
+        forks = iter(plan.forks)
+        sampled = zip(plan.row_slots, plan.row_samples, strict=True)
+        slots = [[slot, *(fork.target for fork in islice(forks, count - 1))] for slot, count in sampled if count]
+        rows.sample_slot = column("H", chain.from_iterable(slots))
     return rows
+
+
+def _forks(forks: Sequence[Fork]) -> step_pb2.Forks:
+    return step_pb2.Forks(
+        source=column("H", [fork.source for fork in forks]),
+        target=column("H", [fork.target for fork in forks]),
+        branch=column("H", [fork.sequence.branch for fork in forks]),
+        seed=column("Q", [fork.sequence.request.spec.sampling.seed for fork in forks]),
+    )
+
+
+def _growth(growth: Sequence[Growth]) -> step_pb2.TableGrowth:
+    message = step_pb2.TableGrowth(
+        slot=column("H", [slot for slot, _, _ in growth]),
+        num_pages=column("i", [len(pages) for _, _, pages in growth]),
+        pages=column("i", [page for _, _, pages in growth for page in pages]),
+    )
+    if any(num_dropped for _, num_dropped, _ in growth):
+        message.num_dropped = column("i", [num_dropped for _, num_dropped, _ in growth])
+    return message
 
 
 def encode_plan(epoch: Epoch, plan: StepPlan) -> bytes:
@@ -146,14 +172,16 @@ def encode_plan(epoch: Epoch, plan: StepPlan) -> bytes:
         message.swap_out.CopyFrom(_moves(plan.swap_out))
     if plan.swap_in:
         message.swap_in.CopyFrom(_moves(plan.swap_in))
+    if plan.copy:
+        message.copy.CopyFrom(_moves(plan.copy))
     if plan.zero:
         message.zero = column("i", plan.zero)
     if plan.new_slots:
         message.new_slots.CopyFrom(_new_slots(plan.new_slots))
     if plan.growth:
-        message.growth.slot = column("H", [slot for slot, _ in plan.growth])
-        message.growth.num_pages = column("i", [len(pages) for _, pages in plan.growth])
-        message.growth.pages = column("i", [page for _, pages in plan.growth for page in pages])
+        message.growth.CopyFrom(_growth(plan.growth))
+    if plan.forks:
+        message.forks.CopyFrom(_forks(plan.forks))
     if plan.row_slots:
         message.rows.CopyFrom(_rows(plan))
     return _envelope(epoch, plan=message)

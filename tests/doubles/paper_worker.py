@@ -19,15 +19,15 @@ class PaperFault(AssertionError):
     """The plan is wrong: the double found another page content than a correct plan leaves."""
 
 
-def next_token(history: Sequence[int], seed: int = 0) -> int:
-    return crc32(np.array([seed & 0xFFFF, *history], dtype="<i4").tobytes()) % VOCAB_SIZE
+def next_token(history: Sequence[int], seed: int = 0, branch: int = 0) -> int:
+    return crc32(np.array([seed & 0xFFFF, branch, *history], dtype="<i4").tobytes()) % VOCAB_SIZE
 
 
-def answer(prompt: Sequence[int], num_tokens: int, seed: int = 0) -> list[int]:
+def answer(prompt: Sequence[int], num_tokens: int, seed: int = 0, branch: int = 0) -> list[int]:
     """The only right answer to a prompt."""
     history = list(prompt)
     for _ in range(num_tokens):
-        history.append(next_token(history, seed))
+        history.append(next_token(history, seed, branch))
     return history[len(prompt) :]
 
 
@@ -36,11 +36,16 @@ def column(data: bytes, dtype: str) -> list[int]:
 
 
 class Slot:
-    def __init__(self, tokens: list[int], num_computed: int, seed: int) -> None:
+    def __init__(self, tokens: list[int], num_computed: int, seed: int, branch: int) -> None:
         self.tokens = tokens
         self.computed = num_computed
         self.seed = seed
+        self.branch = branch
         self.table: list[int] = []
+
+    def sample(self) -> int:
+        self.tokens.append(next_token(self.tokens, self.seed, self.branch))
+        return self.tokens[-1]
 
 
 class PaperWorker:
@@ -86,8 +91,11 @@ class PaperWorker:
             del self.slots[slot]
         self._move(plan.swap_out, self.device, self.host)
         self._move(plan.swap_in, self.host, self.device)
+        self._move(plan.copy, self.device, self.device)
+        self.device[column(plan.zero, "<i4")] = 0
         self._start(plan.new_slots)
         self._grow(plan.growth)
+        self._fork(plan.forks)
         return step_pb2.StepResult(step=plan.step, token=np.array(self._rows(plan.rows), dtype="<i4").tobytes())
 
     def _move(self, moves: step_pb2.PageMoves, source: np.ndarray, target: np.ndarray) -> None:
@@ -100,20 +108,33 @@ class PaperWorker:
     def _start(self, new: step_pb2.NewSlots) -> None:
         tokens = column(new.tokens, "<i4")
         columns = (new.slot, "<u2"), (new.num_tokens, "<i4"), (new.num_computed, "<i4"), (new.seed, "<u8")
-        for slot, num_tokens, num_computed, seed in zip(*(column(*c) for c in columns), strict=True):
+        branches = column(new.branch, "<u2")
+        for slot, num_tokens, num_computed, seed, branch in zip(*(column(*c) for c in columns), branches, strict=True):
             if slot in self.slots or slot >= self.max_slots:
                 raise PaperFault(f"slot {slot} is taken or does not exist")
-            self.slots[slot] = Slot(tokens[:num_tokens], num_computed, seed)
+            self.slots[slot] = Slot(tokens[:num_tokens], num_computed, seed, branch)
             tokens = tokens[num_tokens:]
 
     def _grow(self, growth: step_pb2.TableGrowth) -> None:
-        pages = column(growth.pages, "<i4")
-        for slot, count in zip(column(growth.slot, "<u2"), column(growth.num_pages, "<i4"), strict=True):
-            self.slots[slot].table += pages[:count]
+        pages, slots = column(growth.pages, "<i4"), column(growth.slot, "<u2")
+        dropped = column(growth.num_dropped, "<i4") or [0] * len(slots)
+        for slot, count, drop in zip(slots, column(growth.num_pages, "<i4"), dropped, strict=True):
+            table = self.slots[slot].table
+            del table[len(table) - drop :]
+            table += pages[:count]
             pages = pages[count:]
         for table in (slot.table for slot in self.slots.values()):
             if len(table) != len(set(table)) or not all(1 <= page <= self.num_pages for page in table):
                 raise PaperFault("a page is twice in a table or out of range")
+
+    def _fork(self, forks: step_pb2.Forks) -> None:
+        columns = (forks.source, "<u2"), (forks.target, "<u2"), (forks.branch, "<u2"), (forks.seed, "<u8")
+        for source, target, branch, seed in zip(*(column(*c) for c in columns), strict=True):
+            if target in self.slots or target >= self.max_slots:
+                raise PaperFault(f"slot {target} is taken or does not exist")
+            slot = self.slots[source]
+            self.slots[target] = Slot(list(slot.tokens), slot.computed, seed, branch)
+            self.slots[target].table = list(slot.table)
 
     def _rows(self, rows: step_pb2.Rows) -> list[int]:
         names = column(rows.slot, "<u2")
@@ -121,18 +142,23 @@ class PaperWorker:
         samples = column(rows.num_samples, "<u2") or [1] * len(names)
         if sum(counts) > self.max_step_tokens:
             raise PaperFault("a plan breaks the token budget")
-        return [
-            token
-            for name, count, sample in zip(names, counts, samples, strict=True)
-            for token in self._row(self.slots[name], count, sample)
-        ]
+        sampled = column(rows.sample_slot, "<u2")
+        tokens: list[int] = []
+        for name, count, sample in zip(names, counts, samples, strict=True):
+            forks, sampled = (sampled[1:sample], sampled[sample:]) if sampled else ([], [])
+            if len(forks) != max(sample - 1, 0):
+                raise PaperFault("a row does not say which slots it samples")
+            tokens += self._row(self.slots[name], count, sample, [self.slots[fork] for fork in forks])
+        return tokens
 
-    def _row(self, slot: Slot, count: int, sample: int) -> list[int]:
+    def _row(self, slot: Slot, count: int, sample: int, forks: list[Slot]) -> list[int]:
         end = slot.computed + count
         if count < 1 or end > len(slot.tokens) or len(slot.table) * self.page_size < end:
             raise PaperFault(f"a row ends at {end} of {len(slot.tokens)} tokens in {len(slot.table)} pages")
         written = slot.table[slot.computed // self.page_size : -(-end // self.page_size)]
-        others = {page for other in self.slots.values() if other is not slot for page in other.table}
+        others = {
+            page for other in self.slots.values() if other is not slot and other not in forks for page in other.table
+        }
         if others.intersection(written):
             raise PaperFault("a page of another sequence is written")
         flat = self.device[slot.table].reshape(-1)
@@ -143,7 +169,8 @@ class PaperWorker:
         slot.computed = end
         if bool(sample) != (end == len(slot.tokens)):
             raise PaperFault("a row samples too early or not at all")
-        if not sample:
-            return []
-        slot.tokens.append(next_token(slot.tokens, slot.seed))
-        return slot.tokens[-1:]
+        for fork in forks:
+            if fork.tokens != slot.tokens or fork.table != slot.table:
+                raise PaperFault("a fork differs from the slot that it is sampled with")
+            fork.computed = end
+        return [sampled.sample() for sampled in (slot, *forks)] if sample else []

@@ -59,14 +59,20 @@ class TableTop:
         del self.workers[name], self.results[name]
         self.apply(events.Lost(name))
 
+    @staticmethod
+    def key(request: str, branch: int) -> str:
+        """What a branch is called in `tokens` and `finished`; the trunk has the name of its request."""
+        return f"{request}/{branch}" if branch else request
+
     def submit(self, name: str, prompt: list[int], max_tokens: int | None = 8, **fields: object) -> None:
         sampling = Sampling(**{name: fields.pop(name) for name in ("seed", "temperature") if name in fields})  # type: ignore[arg-type]
         spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields)  # type: ignore[arg-type]
-        self.tokens[name] = []
+        for branch in range(spec.n):
+            self.tokens[self.key(name, branch)] = []
         self._note(self.core.submit(spec, self.now))
 
-    def abort(self, name: str, at: int | None = None) -> None:
-        self._note(self.core.abort(name, self.now, at))
+    def abort(self, name: str, at: int | None = None, branch: int = 0) -> None:
+        self._note(self.core.abort(name, self.now, at, branch))
 
     def apply(self, event: events.Event) -> None:
         self._note(self.core.apply(event, self.now))
@@ -124,16 +130,20 @@ class TableTop:
 
     def _note(self, outputs: list[Output]) -> None:
         for output in outputs:
-            assert output.request not in self.finished, "nothing follows the end of a request"
+            name = self.key(output.request, getattr(output, "branch", 0))
             match output:
                 case Started():
                     assert output.request not in self.started
                     self.started[output.request] = output
+                case _:
+                    assert name not in self.finished, "nothing follows the end of a branch"
+            match output:
                 case Committed():
-                    assert output.position == len(self.tokens[output.request]), "tokens come in order, each once"
-                    self.tokens[output.request].append(output.token)
+                    assert output.request in self.started
+                    assert output.position == len(self.tokens[name]), "tokens come in order, each once"
+                    self.tokens[name].append(output.token)
                 case Finished():
-                    self.finished[output.request] = output
+                    self.finished[name] = output
                 case Refused():
                     self.refused[output.request] = output
         self._audit()

@@ -59,6 +59,8 @@ def _worker_violations(worker: Worker) -> Iterator[str]:
             yield "a swapped sequence holds device pages or rows"
         if len(sequence.host_table) * worker.page_size < sequence.computed:
             yield "a swapped sequence has fewer pages than tokens"
+    if worker.filled_slots != _filled_slots(worker):
+        yield f"{worker.filled_slots} token slots are counted as filled, and {_filled_slots(worker)} are"
     for plan in worker.in_flight:
         if sum(plan.row_tokens) > worker.budget or len(plan.row_slots) != len(set(plan.row_slots)):
             yield f"plan {plan.step} breaks its budget or names a slot twice"
@@ -76,25 +78,54 @@ def _running_violations(worker: Worker, sequence: Sequence) -> Iterator[str]:
         yield "pending tokens are miscounted"
     if sequence.planned > len(sequence.tokens) + sequence.pending:
         yield "more tokens are planned than known"
-    if any(worker.device.refs[page] != 1 for page in sequence.table[sequence.computed // worker.page_size :]):
-        yield "a page that is not full, or just being written, is shared"
+    yield from _sharing_violations(worker, sequence)
     if len(sequence.table) != worker.num_pages(sequence.planned):
         yield f"{len(sequence.table)} pages hold {sequence.planned} tokens"
 
 
-def _rows(plan: StepPlan) -> Iterator[tuple[Sequence, int, bool]]:
-    return zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True)
+def _sharing_violations(worker: Worker, sequence: Sequence) -> Iterator[str]:
+    """A page is shared when it is full, or by branches that wait for a copy of it; nobody writes it."""
+    for number in range(sequence.computed // worker.page_size, len(sequence.table)):
+        page = sequence.table[number]
+        if worker.device.refs[page] == 1:
+            continue
+        holders = [s for s in worker.running if page in s.table]
+        if any(s.request is not sequence.request for s in holders):
+            yield "a page that is not yet computed is shared by others than branches"
+        num_written = {min(s.planned - number * worker.page_size, worker.page_size) for s in holders}
+        if len(num_written) > 1 or worker.shared_gaps.get(page, 0) != worker.page_size - max(num_written):
+            yield "a branch writes a page that others share"
+
+
+def _filled_slots(worker: Worker) -> int:
+    """Counted page by page."""
+    filled: dict[int, int] = {}
+    for sequence in worker.running:
+        for number, page in enumerate(sequence.table):
+            filled[page] = min(worker.page_size, sequence.planned - number * worker.page_size)
+    return sum(filled.values())
+
+
+def _rows(plan: StepPlan) -> Iterator[tuple[Sequence, int, int]]:
+    """Every sequence that a plan samples or computes, with the tokens computed and whether one is sampled for it."""
+    forks = iter(plan.forks)
+    for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
+        yield sequence, num_tokens, min(samples, 1)
+        for _ in range(samples - 1):
+            yield next(forks).sequence, num_tokens, 1
 
 
 def _request_violations(core: Core) -> Iterator[str]:
-    live = [s for r in core.requests.values() for s in r.sequences]
+    live = [s for r in core.requests.values() for s in r.sequences if s.state is not SequenceState.DONE]
+    if any(all(s.state is SequenceState.DONE for s in request.sequences) for request in core.requests.values()):
+        yield "a request outlived its last branch"
     queued = {id(s) for s in core.waiting}
     placed = {id(s) for w in core.workers.values() for s in (*w.running, *w.swapped)}
     if queued & placed or len(queued) + len(placed) != len(live):
         yield "live sequences are not each in exactly one queue"
     for sequence in live:
-        if sequence.state is SequenceState.DONE or sequence.request.state is RequestState.ENDED:
-            yield "a live sequence is done"
+        if sequence.request.state is RequestState.ENDED:
+            yield "a live sequence belongs to a request that ended"
         if (sequence.state is SequenceState.WAITING) != (id(sequence) in queued):
             yield "a waiting sequence is not in the waiting queue"
         if sequence.state is SequenceState.WAITING and (sequence.table or sequence.host_table or sequence.slot >= 0):

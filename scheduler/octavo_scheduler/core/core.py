@@ -41,16 +41,18 @@ class Core:
         """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
         return self.registry.accept(spec, self.workers.values(), now)
 
-    def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
-        """Ends a request: cancelled, or (with `at`) stopped after that many tokens. Unknown and ended ids are ignored."""
+    def abort(self, request_id: str, now: float, at: int | None = None, branch: int = 0) -> list[Output]:
+        """Cancels a request or, with `at`, stops one branch of it after that many tokens. What has ended is ignored."""
         request = self.requests.get(request_id)
         if request is None:
             return []
         if at is None:
             return self.registry.end(request, FinishReason.CANCELLED)
-        for sequence in request.sequences:
-            del sequence.tokens[sequence.num_prompt + at :]
-        return self.registry.end(request, FinishReason.STOP)
+        sequence = request.sequences[branch] if branch < len(request.sequences) else None
+        if sequence is None or sequence.state is SequenceState.DONE:
+            return []
+        del sequence.tokens[sequence.num_prompt + at :]
+        return self.registry.end_branch(sequence, FinishReason.STOP)
 
     @property
     def next_deadline(self) -> float:
@@ -121,30 +123,33 @@ class Core:
         worker.num_nacks = 0
         self.counters.generated_tokens += len(event.tokens)
         outputs: list[Output] = []
-        tokens = iter(event.tokens)
+        tokens, forks = iter(event.tokens), iter(plan.forks)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
-            token = next(tokens) if samples else None
-            sequence.rows_in_flight -= 1
-            if sequence.state is not SequenceState.DONE:
-                self._advance(sequence, num_tokens, token, outputs)
-            elif samples:
-                self.counters.generated_tokens -= 1
+            before = sequence.computed
+            if before < sequence.num_prompt and sequence.state is not SequenceState.DONE:
+                self.counters.prompt_tokens += min(before + num_tokens, sequence.num_prompt) - before
+            self._advance(sequence, num_tokens, next(tokens) if samples else None, outputs)
+            for _ in range(samples - 1):
+                self._advance(next(forks).sequence, num_tokens, next(tokens), outputs)
         worker.device.lift(plan.step)
         worker.host.lift(plan.step)
         return outputs
 
     def _advance(self, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]) -> None:
         """Notes that a row is done and commits its token."""
+        sequence.rows_in_flight -= 1
+        if sequence.state is SequenceState.DONE:
+            self.counters.generated_tokens -= token is not None
+            return
         request = sequence.request
         before = sequence.computed
         sequence.computed = before + num_tokens
-        if before < sequence.num_prompt:
-            self.counters.prompt_tokens += min(sequence.computed, sequence.num_prompt) - before
         publish(sequence, before)
         if token is None:
             return
         position = len(sequence.tokens) - sequence.num_prompt
-        if position == 0:
+        if not request.is_answered:
+            request.is_answered = True
             outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, sequence.num_cached))
         sequence.pending -= 1
         if sequence.faults:
@@ -152,9 +157,9 @@ class Core:
         sequence.tokens.append(token)
         outputs.append(Committed(request.spec.id, sequence.branch, position, token))
         if token in request.spec.stop_token_ids:
-            outputs += self.registry.end(request, FinishReason.STOP, stop_token=token)
+            outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
-            outputs += self.registry.end(request, FinishReason.LENGTH)
+            outputs += self.registry.end_branch(sequence, FinishReason.LENGTH)
 
     def _join(self, joined: events.Joined) -> list[Output]:
         outputs = self._lose(events.Lost(joined.worker)) if joined.worker in self.workers else []
@@ -205,13 +210,13 @@ class Core:
         for sequence in suspects:
             sequence.faults = sequence.faults + 1 if len(suspects) == 1 else max(sequence.faults, 1)
             sequence.failed_on = worker.id
-            if sequence.faults >= self.settings.max_faults:
+            if sequence.faults >= self.settings.max_faults and sequence.state is not SequenceState.DONE:
                 outputs += self.registry.end(sequence.request, FinishReason.FAILED)
         return outputs
 
     def _drop_all(self, worker: Worker) -> None:
         for plan in worker.in_flight:
-            for sequence in plan.rows:
+            for sequence in (*plan.rows, *(fork.sequence for fork in plan.forks)):
                 sequence.rows_in_flight = 0
         worker.in_flight.clear()
         for sequence in [*worker.running, *worker.swapped]:

@@ -4,7 +4,7 @@ When pages run out, the running sequence that is last in order gives up its own,
 one. A victim with a row in flight gets no further rows and is preempted after the result, with its token committed.
 """
 
-from octavo_scheduler.core.plan import NewSlot, StepPlan
+from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
 from octavo_scheduler.core.preempt import prefers_swap, swap_out
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceMove
@@ -25,12 +25,8 @@ class Draft:
     def row(self, sequence: Sequence, behind: int) -> bool:
         """Gives a running sequence, `behind` by so many tokens, its row, if pages can be had."""
         num_tokens = min(behind, self.budget, self.max_chunk)
-        lacking = self.worker.num_pages(sequence.planned + num_tokens) - len(sequence.table)
-        if lacking > 0:
-            pages = self._pages(sequence, lacking)
-            if pages is None:
-                return False
-            self._grow(sequence, pages, pages)
+        if not self._make_room(sequence, num_tokens):
+            return False
         self._enter(sequence, num_tokens, behind)
         return True
 
@@ -45,19 +41,42 @@ class Draft:
         num_tokens = min(behind, self.budget, self.max_chunk)
         pages = worker.device.take(worker.num_pages(sequence.planned + num_tokens) - len(sequence.table))
         assert pages is not None, "admission checks room before it starts a sequence"
-        self._grow(sequence, pages, [*sequence.table, *pages])
+        sequence.table += pages
+        self._tell(Growth(sequence.slot, 0, list(sequence.table)), pages)
         self._enter(sequence, num_tokens, behind)
 
-    def _grow(self, sequence: Sequence, pages: list[int], news: list[int]) -> None:
-        """Adds pages to a table; `news` is what the worker has to hear of."""
+    def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
+        """Pages for a row, from victims that come after the sequence if need be.
+
+        A last page that forks still share is not written: a copy takes its place, unless the others have gone by then.
+        """
+        worker = self.worker
+        while True:
+            num_copied = worker.shares_last_page(sequence)
+            lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
+            if not lacking:
+                return True
+            pages = worker.device.take(lacking)
+            if pages is not None:
+                break
+            if not self._evict_one(after=sequence):
+                return False
+        if num_copied:
+            shared = sequence.table.pop()
+            self.plan.copy.append((shared, pages[0]))
+            worker.device.give_back([shared], until=self.plan.step)
         sequence.table += pages
-        self.plan.growth.append((sequence.slot, news))
+        self._tell(Growth(sequence.slot, int(num_copied), pages), pages[num_copied:])
+        return True
+
+    def _tell(self, growth: Growth, unwritten: list[int]) -> None:
+        self.plan.growth.append(growth)
         if self.worker.joined.needs_zeroed_pages:
-            self.plan.zero += pages
+            self.plan.zero += unwritten
 
     def _enter(self, sequence: Sequence, num_tokens: int, behind: int) -> None:
         plan = self.plan
-        samples = num_tokens == behind
+        samples = int(num_tokens == behind)
         plan.rows.append(sequence)
         plan.row_slots.append(sequence.slot)
         plan.row_tokens.append(num_tokens)
@@ -68,18 +87,49 @@ class Draft:
         sequence.last_step = plan.step
         self.worker.held_tokens += num_tokens
         self.budget -= num_tokens
+        request = sequence.request
+        if samples and len(request.sequences) < request.spec.n:
+            self._branch_off(sequence, num_tokens)
 
-    def _pages(self, sequence: Sequence, count: int) -> list[int] | None:
-        """Takes pages for a running sequence, from victims that come after it if need be."""
-        while (pages := self.worker.device.take(count)) is None:
-            victim = self._victim(after=sequence)
-            if victim is None:
-                return None
-            if victim.rows_in_flight:
-                victim.is_evicting = True
-                return None
-            self._preempt(victim)
-        return pages
+    def _branch_off(self, trunk: Sequence, num_tokens: int) -> None:
+        """The first token is sampled here: once for the trunk and once for each branch that finds a slot; others wait."""
+        request = trunk.request
+        for branch in range(1, request.spec.n):
+            sequence = Sequence.of(request, branch)
+            request.sequences.append(sequence)
+            if self.worker.free_slots:
+                self._fork(trunk, sequence, num_tokens)
+                self.plan.row_samples[-1] += 1
+            else:
+                self.waiting.add(sequence)
+
+    def _fork(self, trunk: Sequence, sequence: Sequence, num_tokens: int) -> None:
+        """The branch shares all of the trunk's pages and the row that computes the last of them."""
+        worker = self.worker
+        sequence.worker = worker
+        sequence.move(SequenceMove.ADMIT)
+        sequence.slot = worker.free_slots.pop()
+        sequence.table = list(trunk.table)
+        worker.share_table(trunk)
+        sequence.max_tokens = trunk.max_tokens
+        sequence.keys, sequence.key_page_size = list(trunk.keys), trunk.key_page_size
+        sequence.planned, sequence.computed = trunk.planned, trunk.planned - num_tokens
+        sequence.pending = sequence.rows_in_flight = 1
+        sequence.last_step = self.plan.step
+        worker.running.add(sequence)
+        worker.held_tokens += sequence.planned
+        self.plan.forks.append(Fork(trunk.slot, sequence.slot, sequence))
+
+    def _evict_one(self, after: Sequence) -> bool:
+        """Preempts the last sequence after this one; False when there is none, or its row in flight must come back first."""
+        victim = self._victim(after)
+        if victim is None:
+            return False
+        if victim.rows_in_flight:
+            victim.is_evicting = True
+            return False
+        self._preempt(victim)
+        return True
 
     def _victim(self, after: Sequence) -> Sequence | None:
         for victim in reversed(self.worker.running):

@@ -1,6 +1,7 @@
 """One step of one worker, as columns. `wire` turns it into bytes."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from octavo_scheduler.core.request import Sequence
 
@@ -17,13 +18,18 @@ class StepPlan:
     """(device page, host page)"""
     swap_in: list[tuple[int, int]] = field(default_factory=list)
     """(host page, device page)"""
+    copy: list[tuple[int, int]] = field(default_factory=list)
+    """(device page, device page)"""
     zero: list[int] = field(default_factory=list)
     new_slots: list["NewSlot"] = field(default_factory=list)
-    growth: list[tuple[int, list[int]]] = field(default_factory=list)
-    """(slot, pages added at the end of its table), each slot once"""
+    growth: list["Growth"] = field(default_factory=list)
+    """Each slot once."""
+    forks: list["Fork"] = field(default_factory=list)
+    """In the order of the rows that they are sampled from."""
     row_slots: list[int] = field(default_factory=list)
     row_tokens: list[int] = field(default_factory=list)
-    row_samples: list[bool] = field(default_factory=list)
+    row_samples: list[int] = field(default_factory=list)
+    """Tokens sampled from the row: none, its own, or its own and those of its forks."""
     rows: list[Sequence] = field(default_factory=list)
     """The sequences of the rows; stays in the core."""
 
@@ -40,3 +46,19 @@ class NewSlot:
     sequence: Sequence
     tokens: tuple[int, ...]
     num_computed: int
+
+
+class Growth(NamedTuple):
+    """Pages added at the end of a slot's table, after its last `num_dropped` pages were taken off."""
+
+    slot: int
+    num_dropped: int
+    pages: list[int]
+
+
+class Fork(NamedTuple):
+    """A slot copied from another before the rows run; its first token is sampled from the other's row."""
+
+    source: int
+    target: int
+    sequence: Sequence

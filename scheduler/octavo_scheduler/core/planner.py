@@ -77,6 +77,7 @@ class Planner:
 
     def _measure(self) -> None:
         worker = self.worker
+        worker.forget_gaps()
         held = worker.device.num_held * worker.page_size
         for utilisation in (worker.utilisation, worker.saturated) if self.waiting else (worker.utilisation,):
             utilisation.filled += worker.filled_slots

@@ -35,11 +35,10 @@ class Registry:
         self.counters.accepted += 1
         self._arrivals += 1
         request = Request(spec, self._arrivals, now)
-        order = (-spec.priority, self._arrivals, 0)
-        sequence = Sequence(request, 0, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
-        request.sequences.append(sequence)
+        trunk = Sequence.of(request, 0)
+        request.sequences.append(trunk)
         self.requests[spec.id] = request
-        self.waiting.add(sequence)
+        self.waiting.add(trunk)
         if spec.deadline is not None:
             heappush(self._deadlines, (spec.deadline, spec.id))
         return []
@@ -57,7 +56,7 @@ class Registry:
         for sequence in [s for s in self.waiting if s.request.state is RequestState.QUEUED]:
             refusal = unholdable(workers, sequence.request.spec)
             if refusal is not None:
-                self._retire(sequence.request)
+                self.end(sequence.request, FinishReason.FAILED)
                 outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
         return outputs
 
@@ -75,23 +74,39 @@ class Registry:
                 outputs += self.end(request, FinishReason.DEADLINE)
         return outputs
 
-    def end(self, request: Request, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
-        """The one way a request ends."""
+    def end(self, request: Request, reason: FinishReason) -> list[Output]:
+        """Ends a request with all branches that are left, also those that have not forked off yet."""
+        left = [s for s in request.sequences if s.state is not SequenceState.DONE]
+        unborn = range(len(request.sequences), request.spec.n)
         self._retire(request)
         if reason is FinishReason.CANCELLED:
             self.counters.cancelled += 1
         return [
-            Finished(request.spec.id, s.branch, reason, s.num_generated, request.preemptions, stop_token)
-            for s in request.sequences
+            *(self._finish(sequence, reason) for sequence in left),
+            *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in unborn),
         ]
 
+    def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
+        """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""
+        if len(sequence.request.sequences) < sequence.request.spec.n:
+            return self.end(sequence.request, reason)
+        finished = self._finish(sequence, reason, stop_token)
+        if all(other.state is SequenceState.DONE for other in sequence.request.sequences):
+            self._retire(sequence.request)
+        return [finished]
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> Finished:
+        if sequence.state is SequenceState.WAITING:
+            self.waiting.discard(sequence)
+        elif sequence.worker is not None:
+            sequence.worker.release(sequence)
+        sequence.move(SequenceMove.FINISH)
+        request = sequence.request
+        return Finished(
+            request.spec.id, sequence.branch, reason, sequence.num_generated, request.preemptions, stop_token
+        )
+
     def _retire(self, request: Request) -> None:
-        for sequence in request.sequences:
-            if sequence.state is SequenceState.WAITING:
-                self.waiting.discard(sequence)
-            elif sequence.worker is not None:
-                sequence.worker.release(sequence)
-            sequence.move(SequenceMove.FINISH)
         request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
         del self.requests[request.spec.id]
         self.counters.ended += 1

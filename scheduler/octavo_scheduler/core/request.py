@@ -30,8 +30,10 @@ class RequestSpec:
 
     id: str
     prompt: tuple[int, ...]
+    n: int = 1
+    """Branches: answers drawn independently of each other."""
     max_tokens: int | None = None
-    """None: as many as the worker that admits it can hold."""
+    """Of each branch. None: as many as the worker that admits it can hold."""
     stop_token_ids: frozenset[int] = frozenset()
     sampling: Sampling = Sampling()
     priority: int = 0
@@ -52,13 +54,18 @@ class FinishReason(Enum):
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A live request. `arrival` counts submissions and orders requests of one priority."""
+    """A live request. `arrival` counts submissions and orders requests of one priority.
+
+    It has one sequence, the trunk (branch 0), until its first token is to be sampled; then the other branches fork off.
+    """
 
     spec: RequestSpec
     arrival: int
     arrived_at: float
     state: RequestState = RequestState.QUEUED
     started_at: float = 0.0
+    is_answered: bool = False
+    """A first token is committed."""
     preemptions: int = 0
     sequences: "list[Sequence]" = field(default_factory=list)
 
@@ -100,6 +107,13 @@ class Sequence:
     """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""
     failed_on: str = ""
     """The worker that failed last with it; another one is tried first."""
+
+    @classmethod
+    def of(cls, request: Request, branch: int) -> "Sequence":
+        """A branch that waits, with nothing computed."""
+        spec = request.spec
+        order = (-spec.priority, request.arrival, branch)
+        return cls(request, branch, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
 
     @property
     def num_generated(self) -> int:

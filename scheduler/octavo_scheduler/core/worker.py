@@ -59,6 +59,8 @@ class Worker:
     was_alone: bool = False
     """The last plan belonged to one suspect."""
     held_tokens: int = 0
+    shared_gaps: dict[int, int] = field(default_factory=dict)
+    """Pages that forks shared while they were not full, and how many of their token slots are empty."""
     num_swaps: int = 0
     num_drops: int = 0
     utilisation: Utilisation = field(default_factory=Utilisation)
@@ -96,7 +98,27 @@ class Worker:
     @property
     def filled_slots(self) -> int:
         """Token slots of held device pages that hold a token. What several sequences share counts once."""
-        return self.held_tokens - self.device.num_extra_refs * self.page_size
+        gaps = sum(max(self.device.refs[page] - 1, 0) * gap for page, gap in self.shared_gaps.items())
+        return self.held_tokens - self.device.num_extra_refs * self.page_size + gaps
+
+    def share_table(self, sequence: Sequence) -> None:
+        """One more reference to all pages of a running sequence, the last of which may not be full."""
+        self.device.share(sequence.table)
+        if gap := -sequence.planned % self.page_size:
+            self.shared_gaps[sequence.table[-1]] = gap
+
+    def shares_last_page(self, sequence: Sequence) -> bool:
+        """Whether the sequence's next token would be written into a page that another sequence holds too."""
+        return (
+            bool(self.shared_gaps)
+            and sequence.planned % self.page_size > 0
+            and self.device.refs[sequence.table[-1]] > 1
+        )
+
+    def forget_gaps(self) -> None:
+        """Of pages that one sequence holds by now, or none."""
+        if self.shared_gaps:
+            self.shared_gaps = {page: gap for page, gap in self.shared_gaps.items() if self.device.refs[page] > 1}
 
     def fence(self, sequence: Sequence) -> int | None:
         """The step whose result frees the sequence's pages, or None when no plan in flight names them."""

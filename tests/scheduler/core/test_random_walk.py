@@ -23,6 +23,7 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
     )
     table = TableTop(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
+    branches: dict[str, int] = {}
 
     def paper_worker() -> PaperWorker:
         return PaperWorker(
@@ -42,11 +43,19 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
             prompt = [draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 7))]
             asked[name] = (prompt, draw.randrange(1, 30), draw.randrange(3))
             deadline = table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None
+            branches[name] = draw.choice([1, 1, 1, 2, 4])
             table.submit(
-                name, prompt, asked[name][1], seed=asked[name][2], deadline=deadline, priority=draw.randrange(2)
+                name,
+                prompt,
+                asked[name][1],
+                n=branches[name],
+                seed=asked[name][2],
+                deadline=deadline,
+                priority=draw.randrange(2),
             )
         elif choice < 0.09 and table.core.requests:
-            table.abort(draw.choice(sorted(table.core.requests)), at=draw.choice([None, None, 0]))
+            name = draw.choice(sorted(table.core.requests))
+            table.abort(name, at=draw.choice([None, None, 0]), branch=draw.randrange(branches[name]))
         elif choice < 0.094 and len(names) < 3:
             table.join(f"w{number}", paper_worker())
         elif choice < 0.098 and len(names) > 1:
@@ -69,22 +78,23 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
             table.deliver(draw.choice(names))
     table.join("last", PaperWorker(page_size=4, pages=64))
     table.run()
-    check(table, asked)
+    table.assert_empty()
+    for name, (prompt, max_tokens, seed) in asked.items():
+        for branch in range(branches[name]):
+            check(table, name, branch, answer(prompt, max_tokens, seed, branch))
     return table
 
 
-def check(table: TableTop, asked: dict[str, tuple[list[int], int, int]]) -> None:
-    table.assert_empty()
-    for name, (prompt, max_tokens, seed) in asked.items():
-        assert (name in table.finished) != (name in table.refused), "each request ends exactly once"
-        if name in table.refused:
-            assert not table.tokens[name]
-            continue
-        end = table.finished[name]
-        expected = answer(prompt, max_tokens, seed)
-        assert table.tokens[name] == expected[: len(table.tokens[name])]
-        if end.reason is FinishReason.LENGTH:
-            assert len(table.tokens[name]) == max_tokens == end.num_tokens
+def check(table: TableTop, name: str, branch: int, expected: list[int]) -> None:
+    key = table.key(name, branch)
+    assert (key in table.finished) != (name in table.refused), "each branch ends exactly once"
+    if name in table.refused:
+        assert not table.tokens[key]
+        return
+    end = table.finished[key]
+    assert table.tokens[key] == expected[: len(table.tokens[key])]
+    if end.reason is FinishReason.LENGTH:
+        assert len(table.tokens[key]) == len(expected) == end.num_tokens
 
 
 @pytest.mark.parametrize("block", range(10))
