@@ -50,7 +50,7 @@ def test_a_new_page_costs_one_entry_and_never_the_table_again(tiny: Path) -> Non
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_swap_moves_exactly_its_pages(tiny: Path, depth: int) -> None:
     worker = RunnerWorker(tiny, page_size=16, pages=7, host_pages=8)
-    table = TableTop(Settings(preempt="swap", plans_in_flight=depth), w=worker)
+    table = TableTop(Settings(preempt="swap", plans_in_flight=depth, prefix_cache=False), w=worker)
     for name in "ab":
         table.submit(name, [5] * 34, 35)
     table.run()

@@ -5,10 +5,10 @@ from heapq import merge
 from itertools import islice
 
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.preempt import swap_in
 from octavo_scheduler.core.prefix import find_prefix
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState, WorkerState
+from octavo_scheduler.core.tiers import bring_up, swap_in
 from octavo_scheduler.core.worker import SequenceQueue, Worker
 
 ADMISSION_WINDOW = 64
@@ -77,9 +77,9 @@ class Admission:
 
     def _needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
-        held = 0
+        held, device = 0, self.worker.device
         if sequence.state is SequenceState.WAITING:
-            held = sum(1 for page in find_prefix(self.worker, sequence) if self.worker.device.refs[page])
+            held = sum(hit.pool is device and device.refs[hit.page] > 0 for hit in find_prefix(self.worker, sequence))
         return self.worker.num_pages(len(sequence.tokens)) - held
 
     def _start(self, sequence: Sequence) -> bool:
@@ -98,9 +98,8 @@ class Admission:
         return True
 
     def _share_prefix(self, sequence: Sequence) -> None:
-        pages = find_prefix(self.worker, sequence)
-        self.worker.device.share(pages)
-        sequence.table = pages
-        sequence.computed = sequence.planned = len(pages) * self.worker.page_size
+        hits = find_prefix(self.worker, sequence)
+        sequence.table = bring_up(self.worker, hits, self.draft.plan)
+        sequence.computed = sequence.planned = len(hits) * self.worker.page_size
         if sequence.request.state is RequestState.QUEUED:
-            sequence.num_cached = sequence.computed
+            sequence.request.num_cached = sequence.computed

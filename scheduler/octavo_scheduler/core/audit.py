@@ -23,7 +23,7 @@ def _pool_violations(name: str, pool: PagePool, tables: list[list[int]]) -> Iter
     if references[NULL_PAGE]:
         yield f"{name} table names the null page"
     fenced = [page for pages in pool.fenced.values() for page in pages]
-    resting = Counter([*pool.free, *pool.cached, *fenced, *pool.quarantined])
+    resting = Counter([*pool.free, *pool.cached, *pool.kept, *fenced, *pool.quarantined])
     for page in range(1, pool.total + 1):
         if pool.refs[page] != references[page]:
             yield f"{name} page {page} counts {pool.refs[page]} references and has {references[page]}"

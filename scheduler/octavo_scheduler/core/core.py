@@ -4,12 +4,14 @@
 step. All state of the service lives in this object and is O(live requests).
 """
 
+from collections.abc import Iterable
+
 from octavo_scheduler.core import events
 from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Committed, Event, Output, Started
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
-from octavo_scheduler.core.prefix import publish
+from octavo_scheduler.core.prefix import pin_keys, publish
 from octavo_scheduler.core.registry import Registry
 from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
@@ -32,6 +34,7 @@ class Core:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.workers: dict[str, Worker] = {}
+        self.pins: dict[str, events.Pin] = {}
         self.counters = Counters()
         self.registry = Registry(settings, self.counters)
         self.requests = self.registry.requests
@@ -102,6 +105,13 @@ class Core:
             case events.Flush():
                 for worker in self.workers.values():
                     worker.device.flush()
+                    worker.host.flush()
+            case events.Pin():
+                self.pins[event.name] = event
+                self._pin(self.workers.values())
+            case events.Unpin():
+                self.pins.pop(event.name, None)
+                self._pin(self.workers.values())
             case events.Drain():
                 self.workers[event.worker].move(WorkerMove.DRAIN)
             case events.Rates():
@@ -123,6 +133,8 @@ class Core:
         worker.num_nacks = 0
         self.counters.generated_tokens += len(event.tokens)
         outputs: list[Output] = []
+        for arrival in plan.arrivals:
+            arrival.pool.publish(arrival.page, arrival.content)
         tokens, forks = iter(event.tokens), iter(plan.forks)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
             before = sequence.computed
@@ -150,7 +162,7 @@ class Core:
         position = len(sequence.tokens) - sequence.num_prompt
         if not request.is_answered:
             request.is_answered = True
-            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, sequence.num_cached))
+            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, request.num_cached))
         sequence.pending -= 1
         if sequence.faults:
             sequence.faults, sequence.failed_on = 0, ""
@@ -166,7 +178,14 @@ class Core:
         worker = Worker(joined, self.settings)
         worker.move(WorkerMove.WELCOME)
         self.workers[joined.worker] = worker
+        self._pin([worker])
         return outputs + self.registry.refuse_unholdable(self.workers.values())
+
+    def _pin(self, workers: Iterable[Worker]) -> None:
+        for worker in workers:
+            keys = [key for pin in self.pins.values() for key in pin_keys(worker, pin.salt, pin.tokens)]
+            worker.device.pin(keys)
+            worker.host.pin(keys)
 
     def _lose(self, lost: events.Lost) -> list[Output]:
         """The one rule for a lost worker: its sequences go back to waiting."""

@@ -5,9 +5,10 @@ one. A victim with a row in flight gets no further rows and is preempted after t
 """
 
 from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
-from octavo_scheduler.core.preempt import prefers_swap, swap_out
+from octavo_scheduler.core.preempt import prefers_swap
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceMove
+from octavo_scheduler.core.tiers import swap_out, take
 from octavo_scheduler.core.worker import SequenceQueue, Worker
 
 
@@ -39,7 +40,7 @@ class Draft:
         self.plan.new_slots.append(NewSlot(sequence.slot, sequence, tuple(sequence.tokens), sequence.computed))
         behind = sequence.uncomputed
         num_tokens = min(behind, self.budget, self.max_chunk)
-        pages = worker.device.take(worker.num_pages(sequence.planned + num_tokens) - len(sequence.table))
+        pages = take(worker, worker.num_pages(sequence.planned + num_tokens) - len(sequence.table), self.plan)
         assert pages is not None, "admission checks room before it starts a sequence"
         sequence.table += pages
         self._tell(Growth(sequence.slot, 0, list(sequence.table)), pages)
@@ -56,7 +57,7 @@ class Draft:
             lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
             if not lacking:
                 return True
-            pages = worker.device.take(lacking)
+            pages = take(worker, lacking, self.plan)
             if pages is not None:
                 break
             if not self._evict_one(after=sequence):

@@ -72,12 +72,28 @@ class Flush:
     """Forget all cached prefixes."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """Pages that hold these tokens under this salt shall be evicted last. Takes the place of a pin of the same name."""
+
+    name: str
+    tokens: tuple[int, ...]
+    salt: str = ""
+
+
+@dataclass(frozen=True)
+class Unpin:
+    """The pin of this name, if there is one, is no more."""
+
+    name: str
+
+
 @dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = Joined | Lost | Drain | StepDone | Nack | Rates | Flush | Tick
+Event = Joined | Lost | Drain | StepDone | Nack | Rates | Flush | Pin | Unpin | Tick
 
 
 class Started(NamedTuple):

@@ -9,9 +9,17 @@ At every moment free + cached + held + fenced + quarantined = total. Page ids ar
 belongs to nobody. A page that is given back more often than it was taken is quarantined: out of use, counted, no error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 NULL_PAGE = 0
+
+
+class Content(NamedTuple):
+    """What a full page holds, and the key under which it is found."""
+
+    key: bytes
+    tokens: tuple[int, ...]
 
 
 class PagePool:
@@ -23,6 +31,8 @@ class PagePool:
         self.free = list(range(total, 0, -1))
         self.cached: dict[int, None] = {}
         """Pages without references whose tokens can still be found, least recently used first."""
+        self.kept: dict[int, None] = {}
+        """The same, of pinned content: evicted when no other page can be had."""
         self.fenced: dict[int, list[int]] = {}
         self.quarantined: set[int] = set()
         self.num_held = 0
@@ -30,7 +40,8 @@ class PagePool:
         """References beyond the first, over all pages."""
         self.peak_held = 0
         self._page_of: dict[bytes, int] = {}
-        self._content: dict[int, tuple[bytes, tuple[int, ...]]] = {}
+        self._content: dict[int, Content] = {}
+        self._pinned: frozenset[bytes] = frozenset()
         self._named_until: dict[int, int] = {}
         self._lifted = 0
 
@@ -40,22 +51,25 @@ class PagePool:
 
     @property
     def num_cached(self) -> int:
-        return len(self.cached)
+        return len(self.cached) + len(self.kept)
 
     @property
     def num_available(self) -> int:
         """Pages that can be taken."""
-        return len(self.free) + len(self.cached)
+        return len(self.free) + len(self.cached) + len(self.kept)
 
     @property
     def num_fenced(self) -> int:
         return sum(len(pages) for pages in self.fenced.values())
 
-    def take(self, count: int) -> list[int] | None:
-        """`count` pages with one reference each, or None when there are fewer. Cached ones are evicted when none is free."""
+    def take(self, count: int, lost: list[tuple[int, Content]] | None = None) -> list[int] | None:
+        """`count` pages with one reference each, or None when there are fewer. Cached ones are evicted when none is free.
+
+        `lost` gets the evicted pages and what they hold until somebody writes them.
+        """
         if count > self.num_available:
             return None
-        evicted = [self._evict() for _ in range(count - len(self.free))]
+        evicted = [self._evict(lost) for _ in range(count - len(self.free))]
         num_left = len(self.free) - (count - len(evicted))
         pages = self.free[num_left:][::-1] + evicted
         del self.free[num_left:]
@@ -106,23 +120,37 @@ class PagePool:
         for page in self.fenced.pop(step, ()):
             self._rest(page)
 
-    def publish(self, page: int, key: bytes, tokens: tuple[int, ...]) -> None:
-        """From now on a held page can be found under its key. The first page of a key stays; later ones remain private."""
-        if key not in self._page_of and page not in self._content and page not in self.quarantined:
-            self._page_of[key] = page
-            self._content[page] = (key, tokens)
+    def publish(self, page: int, content: Content) -> None:
+        """From now on a page, held or fenced, can be found. The first page of a key stays; later ones remain private."""
+        if content.key not in self._page_of and page not in self._content and page not in self.quarantined:
+            self._page_of[content.key] = page
+            self._content[page] = content
 
-    def find(self, key: bytes, tokens: tuple[int, ...]) -> int | None:
-        """The page under `key`, if it does hold these tokens."""
-        page = self._page_of.get(key)
-        return page if page is not None and self._content[page][1] == tokens else None
+    def find(self, content: Content) -> int | None:
+        """The page under the content's key, if it does hold its tokens."""
+        page = self._page_of.get(content.key)
+        return page if page is not None and self._content[page].tokens == content.tokens else None
+
+    def pin(self, keys: Collection[bytes]) -> None:
+        """From now on these keys, and no others, are pinned: their pages are the last to be evicted."""
+        self._pinned = frozenset(keys)
+        resting = [*self.cached, *self.kept]
+        self.cached.clear()
+        self.kept.clear()
+        for page in resting:
+            self._rest(page)
+
+    def num_found(self, keys: Collection[bytes]) -> int:
+        """How many of these keys have a page."""
+        return sum(key in self._page_of for key in keys)
 
     def flush(self) -> None:
         """Nothing can be found any more; cached pages are free."""
         self._page_of.clear()
         self._content.clear()
-        self.free[:0] = self.cached
+        self.free[:0] = [*self.cached, *self.kept]
         self.cached.clear()
+        self.kept.clear()
 
     def _hold(self, count: int) -> None:
         self.num_held += count
@@ -130,32 +158,39 @@ class PagePool:
 
     def _wake(self, page: int) -> None:
         """Takes a page without references from where it rests. One that was fenced stays named by the plan in flight."""
-        if page in self.cached:
-            del self.cached[page]
-            return
+        for resting in (self.cached, self.kept):
+            if page in resting:
+                del resting[page]
+                return
         step = next(step for step, pages in self.fenced.items() if page in pages)
         self.fenced[step].remove(page)
         self._named_until[page] = step
 
     def _rest(self, page: int) -> None:
-        if page in self._content:
-            self.cached[page] = None
-        else:
+        content = self._content.get(page)
+        if content is None:
             self.free.append(page)
+        else:
+            (self.kept if content.key in self._pinned else self.cached)[page] = None
 
-    def _evict(self) -> int:
-        page = next(iter(self.cached))
-        del self.cached[page]
-        self._forget(page)
+    def _evict(self, lost: list[tuple[int, Content]] | None) -> int:
+        resting = self.cached or self.kept
+        page = next(iter(resting))
+        del resting[page]
+        content = self._forget(page)
+        if lost is not None:
+            lost.append((page, content))
         return page
 
-    def _forget(self, page: int) -> None:
-        key, _ = self._content.pop(page)
-        del self._page_of[key]
+    def _forget(self, page: int) -> Content:
+        content = self._content.pop(page)
+        del self._page_of[content.key]
+        return content
 
     def _quarantine(self, page: int) -> None:
         self.quarantined.add(page)
         self.cached.pop(page, None)
+        self.kept.pop(page, None)
         if page in self._content:
             self._forget(page)
         for pages in (self.free, *self.fenced.values()):

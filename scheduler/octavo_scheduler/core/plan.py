@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.request import Sequence
 
 
@@ -30,8 +31,10 @@ class StepPlan:
     row_tokens: list[int] = field(default_factory=list)
     row_samples: list[int] = field(default_factory=list)
     """Tokens sampled from the row: none, its own, or its own and those of its forks."""
+    arrivals: list["Arrival"] = field(default_factory=list)
+    """What can be found once the plan is done; stays in the core, like `rows`."""
     rows: list[Sequence] = field(default_factory=list)
-    """The sequences of the rows; stays in the core."""
+    """The sequences of the rows."""
 
     @property
     def is_empty(self) -> bool:
@@ -46,6 +49,14 @@ class NewSlot:
     sequence: Sequence
     tokens: tuple[int, ...]
     num_computed: int
+
+
+class Arrival(NamedTuple):
+    """A page that the plan fills with known content from another tier."""
+
+    pool: PagePool
+    page: int
+    content: Content
 
 
 class Growth(NamedTuple):

@@ -5,13 +5,24 @@ mixed: salt, weights, adapter. On a hit the token ids are compared too, so that 
 """
 
 from array import array
+from collections.abc import Sequence as Tokens
 from hashlib import sha256
+from typing import NamedTuple
 
+from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.worker import Worker
 
 ADAPTER = b""
 """There are no adapters yet; the place in the key is theirs."""
+
+
+class Hit(NamedTuple):
+    """A page that holds the next tokens of a prefix."""
+
+    pool: PagePool
+    page: int
+    content: Content
 
 
 def root_key(salt: str, weights_digest: bytes) -> bytes:
@@ -23,32 +34,48 @@ def root_key(salt: str, weights_digest: bytes) -> bytes:
     return digest.digest()
 
 
-def page_tokens(sequence: Sequence, number: int, page_size: int) -> tuple[int, ...]:
-    return tuple(sequence.tokens[number * page_size : (number + 1) * page_size])
+def child_key(parent: bytes, tokens: Tokens[int]) -> bytes:
+    return sha256(parent + array("i", tokens).tobytes()).digest()
 
 
-def page_key(worker: Worker, sequence: Sequence, number: int) -> bytes:
-    """Key of the sequence's page `number`, all of whose tokens are known. Remembered, since tokens never change."""
-    if sequence.key_page_size != worker.page_size:
-        sequence.key_page_size = worker.page_size
-        sequence.keys = [root_key(sequence.request.spec.salt, worker.joined.weights_digest)]
-    while len(sequence.keys) <= number + 1:
-        tokens = page_tokens(sequence, len(sequence.keys) - 1, worker.page_size)
-        sequence.keys.append(sha256(sequence.keys[-1] + array("i", tokens).tobytes()).digest())
-    return sequence.keys[number + 1]
+def page_content(worker: Worker, sequence: Sequence, number: int) -> Content:
+    """Of the sequence's page `number`, all of whose tokens are known. Keys are remembered, since tokens never change."""
+    size, keys = worker.page_size, sequence.keys
+    if sequence.key_page_size != size:
+        sequence.key_page_size = size
+        keys[:] = [root_key(sequence.request.spec.salt, worker.joined.weights_digest)]
+    while len(keys) <= number + 1:
+        first = (len(keys) - 1) * size
+        keys.append(child_key(keys[-1], sequence.tokens[first : first + size]))
+    return Content(keys[number + 1], tuple(sequence.tokens[number * size : (number + 1) * size]))
 
 
-def find_prefix(worker: Worker, sequence: Sequence) -> list[int]:
-    """Pages of the worker's device that hold the head of the sequence. Its last token is always left to compute."""
-    pages: list[int] = []
+def full_pages(worker: Worker, sequence: Sequence, num_tokens: int) -> list[Content]:
+    """What the pages hold that the sequence's first `num_tokens` tokens fill; nothing without a prefix cache."""
+    if not worker.settings.prefix_cache:
+        return []
+    return [page_content(worker, sequence, number) for number in range(num_tokens // worker.page_size)]
+
+
+def find_prefix(worker: Worker, sequence: Sequence) -> list[Hit]:
+    """Pages of the worker that hold the head of the sequence. Its last token is always left to compute."""
+    hits: list[Hit] = []
     if worker.settings.prefix_cache:
         for number in range((len(sequence.tokens) - 1) // worker.page_size):
-            tokens = page_tokens(sequence, number, worker.page_size)
-            page = worker.device.find(page_key(worker, sequence, number), tokens)
-            if page is None:
+            hit = _find(worker, page_content(worker, sequence, number))
+            if hit is None:
                 break
-            pages.append(page)
-    return pages
+            hits.append(hit)
+    return hits
+
+
+def _find(worker: Worker, content: Content) -> Hit | None:
+    """On the device, else on the host tier."""
+    for pool in (worker.device, worker.host):
+        page = pool.find(content)
+        if page is not None:
+            return Hit(pool, page, content)
+    return None
 
 
 def publish(sequence: Sequence, before: int) -> None:
@@ -57,5 +84,12 @@ def publish(sequence: Sequence, before: int) -> None:
     assert worker is not None, "a row is computed somewhere"
     if worker.settings.prefix_cache:
         for number in range(before // worker.page_size, sequence.computed // worker.page_size):
-            key = page_key(worker, sequence, number)
-            worker.device.publish(sequence.table[number], key, page_tokens(sequence, number, worker.page_size))
+            worker.device.publish(sequence.table[number], page_content(worker, sequence, number))
+
+
+def pin_keys(worker: Worker, salt: str, tokens: Tokens[int]) -> list[bytes]:
+    """Keys of the pages that these tokens fill."""
+    keys = [root_key(salt, worker.joined.weights_digest)]
+    for first in range(0, len(tokens) - worker.page_size + 1, worker.page_size):
+        keys.append(child_key(keys[-1], tokens[first : first + worker.page_size]))
+    return keys[1:]

@@ -66,6 +66,8 @@ class Request:
     started_at: float = 0.0
     is_answered: bool = False
     """A first token is committed."""
+    num_cached: int = 0
+    """Prompt tokens whose pages were found when it was admitted first."""
     preemptions: int = 0
     sequences: "list[Sequence]" = field(default_factory=list)
 
@@ -97,8 +99,6 @@ class Sequence:
     """Last step of its worker whose plan names any of its pages."""
     is_evicting: bool = False
     """Gets no rows until those in flight are done, so that its pages can be had."""
-    num_cached: int = 0
-    """Prompt tokens whose pages were found when it was admitted first."""
     keys: list[bytes] = field(default_factory=list)
     """Prefix keys: the root's, then one for each full page of `key_page_size` tokens that was asked for."""
     key_page_size: int = 0

@@ -104,6 +104,8 @@ class Worker:
     def share_table(self, sequence: Sequence) -> None:
         """One more reference to all pages of a running sequence, the last of which may not be full."""
         self.device.share(sequence.table)
+        for page in sequence.table:
+            self.shared_gaps.pop(page, None)  # of an earlier use of the page
         if gap := -sequence.planned % self.page_size:
             self.shared_gaps[sequence.table[-1]] = gap
 

@@ -2,6 +2,7 @@
 
 import pytest
 from octavo_scheduler.core import Settings
+from octavo_scheduler.core.events import Nack
 from octavo_scheduler.core.request import FinishReason
 
 from tests.doubles.paper_worker import PaperWorker, answer, column
@@ -131,3 +132,17 @@ def test_a_lost_worker_loses_no_branch() -> None:
     table.kill(name)
     table.run()
     check_answers(table, "r", [1, 2, 3, 4, 5], 4, 9)
+
+
+def test_cached_prompt_tokens_are_reported_whichever_branch_answers_first() -> None:
+    table = TableTop(v=PaperWorker())
+    prompt = list(range(9))
+    table.submit("first", prompt, 1)
+    table.run()
+    table.submit("r", prompt, 9, n=3)
+    table.plan("v")
+    table.apply(Nack("v", table.results["v"].pop().step))
+    table.abort("r", at=0, branch=0)
+    table.run()
+    assert table.started["r"].cached == 8
+    assert table.tokens["r/1"] == answer(prompt, 9, branch=1)

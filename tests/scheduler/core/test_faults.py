@@ -178,7 +178,7 @@ def test_a_page_that_must_be_zeroed_is_named_once_when_it_is_taken() -> None:
             hello.needs_zeroed_pages = True
             return hello
 
-    table = TableTop(Settings(preempt="swap"), w=Zeroing(page_size=16, pages=7, host_pages=8))
+    table = TableTop(Settings(preempt="swap", prefix_cache=False), w=Zeroing(page_size=16, pages=7, host_pages=8))
     for name in "ab":
         table.submit(name, [ord(name)] * 34, 35)
     table.run()

@@ -16,9 +16,9 @@ B = list(range(500, 510))
 """The second sequence's prompt; it shares no prefix with the first one's."""
 
 
-def recipe(mode: Mode, pages: int = 7, depth: int = 2, host_pages: int = 8) -> TableTop:
+def recipe(mode: Mode, pages: int = 7, depth: int = 2, host_pages: int = 8, cache: bool = True) -> TableTop:
     worker = PaperWorker(page_size=16, pages=pages, host_pages=host_pages)
-    table = TableTop(Settings(preempt=mode, plans_in_flight=depth), w=worker)
+    table = TableTop(Settings(preempt=mode, plans_in_flight=depth, prefix_cache=cache), w=worker)
     for name in "ab":
         table.submit(name, prompt(name), 35)
     return table
@@ -60,12 +60,19 @@ def test_PG13_without_room_on_the_host_tier_a_swap_becomes_a_drop() -> None:
 
 
 def test_a_swapped_sequence_holds_no_device_page_and_every_page_moves_once_each_way() -> None:
-    table = recipe("swap")
+    table = recipe("swap", cache=False)
     while table.turn():
         for sequence in table.core.workers["w"].swapped:
             assert not sequence.table
             assert len(sequence.host_table) * 16 >= sequence.computed
     assert table.num_pages_out == table.num_pages_in == 3
+
+
+def test_a_swapped_sequence_finds_what_is_left_of_it_on_the_device() -> None:
+    table = recipe("swap")
+    table.run()
+    assert table.finished["b"].preemptions == 1
+    assert table.num_pages_in == 1, "its two full pages were still there, under their keys"
 
 
 def squeeze(mode: Mode, page_size: int, head: int, position: int) -> TableTop:

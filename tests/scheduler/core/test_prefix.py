@@ -5,7 +5,7 @@ import random
 import pytest
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Flush, Nack
-from octavo_scheduler.core.pages import PagePool
+from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.prefix import root_key
 from octavo_scheduler.core.worker import Worker
 
@@ -123,7 +123,7 @@ def test_PC08_of_two_pages_with_the_same_tokens_one_is_found_and_the_other_is_fr
 
 
 def test_PG09_cached_pages_give_way_when_pages_are_needed_oldest_and_tails_first() -> None:
-    table = one_worker(pages=10)
+    table = one_worker(pages=10, host_pages=0)
     ask(table, "old", list(range(100, 117)), 1)
     ask(table, "new", list(range(200, 217)), 1)
     assert worker_of(table).device.num_cached == 8
@@ -198,14 +198,14 @@ def test_a_collision_of_keys_costs_speed_and_never_correctness(monkeypatch: pyte
 def test_a_shared_page_is_fenced_for_whichever_sharer_is_in_flight_last() -> None:
     pool = PagePool(2)
     (page,) = pool.take(1) or []
-    pool.publish(page, b"key", (1,))
+    pool.publish(page, Content(b"key", (1,)))
     pool.share([page])
     pool.give_back([page], until=5)
     pool.give_back([page])
     assert pool.num_fenced == 1
     pool.lift(5)
     assert pool.num_cached == 1
-    assert pool.find(b"key", (1,)) == page
+    assert pool.find(Content(b"key", (1,))) == page
 
 
 @pytest.mark.parametrize("block", range(4))

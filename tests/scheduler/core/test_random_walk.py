@@ -24,6 +24,7 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
     table = TableTop(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
     branches: dict[str, int] = {}
+    heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
 
     def paper_worker() -> PaperWorker:
         return PaperWorker(
@@ -40,7 +41,8 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
         choice = draw.random()
         if choice < 0.08:
             name = f"r{number}"
-            prompt = [draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 7))]
+            head = heads[draw.randrange(3)][: draw.randrange(6)]
+            prompt = head + [draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 7 - len(head)))]
             asked[name] = (prompt, draw.randrange(1, 30), draw.randrange(3))
             deadline = table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None
             branches[name] = draw.choice([1, 1, 1, 2, 4])
