@@ -46,8 +46,12 @@ def blocks(pool: Tensor, geometry: Geometry) -> Tensor:
 
 
 def move_pages(source: Tensor, source_ids: Tensor, target: Tensor, target_ids: Tensor) -> None:
-    """See ops.MovePages."""
-    target.index_copy_(0, target_ids.long(), source.index_select(0, source_ids).to(target.device))
+    """See ops.MovePages. Between pools, page by page: a page is one long copy, and a buffer for all of them costs more."""
+    if source.data_ptr() == target.data_ptr():
+        target.index_copy_(0, target_ids.long(), source.index_select(0, source_ids))
+        return
+    for source_id, target_id in zip(source_ids.tolist(), target_ids.tolist(), strict=True):
+        target[target_id].copy_(source[source_id])
 
 
 def zero_pages(pool: Tensor, ids: Tensor) -> None:
