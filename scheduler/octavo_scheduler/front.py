@@ -98,5 +98,5 @@ class Front:
             if not answer.is_ended:
                 self._abort(spec.id)
 
-    def _abort(self, request: str, at: int | None = None, branch: int | None = None) -> None:
+    def _abort(self, request: str, at: int | None = None, branch: int = 0) -> None:
         self._post(lambda core, now: core.abort(request, now, at, branch))
