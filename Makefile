@@ -53,8 +53,8 @@ deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehe
 	$(BIN)/hadolint deploy/Dockerfile.*
 	$(BIN)/python -m pytest tests/deploy
 
-equality: $(DEV_STAMP) ## Preempt the real model at every position, compare ids (about 8 minutes)
-	$(BIN)/python -m benchmarks.equality $(if $(MODEL),--model "$(MODEL)")
+equality: $(DEV_STAMP) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
+	$(BIN)/python -m benchmarks.equality $(if $(CASES),--cases $(CASES)) $(if $(MODEL),--model "$(MODEL)")
 
 bench-core: $(DEV_STAMP) ## Time plan, apply and the way over ipc for 256 decoding sequences
 	$(BIN)/python -m benchmarks.core

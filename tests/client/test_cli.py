@@ -79,6 +79,13 @@ def test_complete_streams_the_answer_to_stdout(local_server: LocalServer, capsys
     assert capsys.readouterr().out == "GOOD DAY \n"
 
 
+def test_complete_writes_several_answers_whole_and_numbered(
+    local_server: LocalServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["complete", "good day", "--n", "2", "--address", local_server.address]) == 0
+    assert capsys.readouterr().out == "[0] GOOD DAY \n[1] DAY \n"
+
+
 def test_complete_reads_a_prompt_from_stdin(
     local_server: LocalServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
