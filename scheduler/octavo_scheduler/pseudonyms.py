@@ -1,0 +1,98 @@
+"""What a log says instead of token ids, tenants and salts: nobody learns a word from it, and every plan comes out alike.
+
+The core asks of tokens only whether two sequences under one salt begin alike, and whether a sampled token is one of the
+request's stop tokens. So the token at place i becomes a hash of a secret, the salt and all tokens up to and including i:
+equal beginnings stay equal, and from the first difference on nothing is. The same token at two places, or after two
+different beginnings, has two unrelated pseudonyms, so there is nothing to count. The secret is drawn for each log and
+never written.
+
+Pseudonyms are 31 bits. Two tokens that follow the same beginning get the same one with a chance of 1 in 2³¹.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from octavo_scheduler.core.events import Event, Joined, StepDone
+from octavo_scheduler.core.request import RequestSpec
+
+STOP = 0
+"""Stands for every stop token, among the stop tokens of a request and at the end of its answer."""
+VOCABULARY = (1 << 31) - 1
+"""Pseudonyms lie in [1, VOCABULARY)."""
+
+
+class Sample(NamedTuple):
+    """Whom a sampled token belongs to."""
+
+    spec: RequestSpec
+    branch: int
+
+
+class Pseudonyms:
+    """Of one log. Remembers of each live request where its prompt ended and where its branches are."""
+
+    def __init__(self, secret: bytes) -> None:
+        """`secret`: at least 16 random bytes, to be forgotten with this object."""
+        self._secret = secret
+        self._prompts: dict[str, bytes] = {}
+        self._branches: dict[tuple[str, int], bytes] = {}
+
+    def spec(self, spec: RequestSpec) -> RequestSpec:
+        """The request as the log may know it."""
+        chain = self._hash(b"salt", spec.salt)
+        prompt: list[int] = []
+        for token in spec.prompt:
+            chain, pseudonym = _next(chain, token)
+            prompt.append(pseudonym)
+        self._prompts[spec.id] = chain
+        return replace(
+            spec,
+            prompt=tuple(prompt),
+            stop_token_ids=frozenset({STOP}) if spec.stop_token_ids else frozenset(),
+            tenant=self._name(b"tenant", spec.tenant),
+            salt=self._name(b"salt name", spec.salt),
+        )
+
+    def event(self, event: Event, samples: "Sequence[Sample | None] | None") -> Event:
+        """The event as the log may know it. `samples`: whose a result's tokens are; None: nobody's, it was not planned."""
+        if isinstance(event, Joined):
+            return replace(event, vocab_size=VOCABULARY)
+        if isinstance(event, StepDone):
+            return replace(event, tokens=self._tokens(event.tokens, samples))
+        return event
+
+    def forget(self, live: Container[str]) -> None:
+        """Forgets all requests but the live ones."""
+        self._prompts = {request: chain for request, chain in self._prompts.items() if request in live}
+        self._branches = {branch: chain for branch, chain in self._branches.items() if branch[0] in live}
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def _tokens(self, tokens: tuple[int, ...], samples: "Sequence[Sample | None] | None") -> tuple[int, ...]:
+        if samples is None:
+            return (-1,) * len(tokens)  # what the core will not take for a token either
+        return tuple(
+            self._token(token, sample) if sample is not None else STOP
+            for token, sample in zip(tokens, samples, strict=True)
+        )
+
+    def _token(self, token: int, sample: Sample) -> int:
+        branch = (sample.spec.id, sample.branch)
+        chain = self._branches.get(branch) or self._prompts[sample.spec.id]
+        self._branches[branch], pseudonym = _next(chain, token)
+        return STOP if token in sample.spec.stop_token_ids else pseudonym
+
+    def _name(self, purpose: bytes, name: str) -> str:
+        return self._hash(purpose, name).hex() if name else ""
+
+    def _hash(self, purpose: bytes, text: str) -> bytes:
+        return blake2b(text.encode(), digest_size=16, key=self._secret, person=purpose).digest()
+
+
+def _next(chain: bytes, token: int) -> tuple[bytes, int]:
+    """What is remembered after a token, and its pseudonym; the one does not give away the other."""
+    digest = blake2b(chain + token.to_bytes(8, "little", signed=True), digest_size=24).digest()
+    return digest[:16], 1 + int.from_bytes(digest[16:], "little") % (VOCABULARY - 1)
