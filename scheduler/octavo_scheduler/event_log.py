@@ -4,7 +4,7 @@ The file is a gzip stream of lines in JSON; `zcat` shows it. The first line is t
 
     {"octavo_log": 1, "has_tokens": false, "settings": {…}}
     ["submit", now, {request}]
-    ["abort",  now, id, at]                     `at` may be null
+    ["abort",  now, id, at, branch]             `at` may be null
     ["plan",   now, worker, digest]             digest of the plan that was made, null for none
     ["apply",  now, "StepDone", {event}]
 
@@ -51,6 +51,7 @@ class Abort(NamedTuple):
     now: float
     request: str
     at: int | None
+    branch: int
 
 
 class Plan(NamedTuple):
@@ -164,7 +165,7 @@ def _to_line(entry: Entry) -> list[Any]:
         case Submit():
             return ["submit", entry.now, to_plain(entry.spec)]
         case Abort():
-            return ["abort", entry.now, entry.request, entry.at]
+            return ["abort", entry.now, entry.request, entry.at, entry.branch]
         case Plan():
             return ["plan", entry.now, entry.worker, entry.digest]
         case Apply():
@@ -175,8 +176,8 @@ def _to_entry(line: list[Any]) -> Entry:
     match line:
         case ["submit", now, spec]:
             return Submit(now, from_plain(RequestSpec, spec))
-        case ["abort", now, request, at]:
-            return Abort(now, request, at)
+        case ["abort", now, request, at, branch]:
+            return Abort(now, request, at, branch)
         case ["plan", now, worker, digest]:
             return Plan(now, worker, digest)
         case ["apply", now, kind, event]:

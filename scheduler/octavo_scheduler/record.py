@@ -6,6 +6,8 @@ A recording begins with the scheduler: without the state it found, nothing recor
 
 import logging
 import secrets
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from octavo_scheduler.core import Core, Settings
@@ -39,9 +41,9 @@ class Recorder(Core):
             self._note(Submit(now, spec))
         return super().submit(spec, now)
 
-    def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
-        self._note(Abort(now, request_id, at))
-        return super().abort(request_id, now, at)
+    def abort(self, request_id: str, now: float, at: int | None = None, branch: int = 0) -> list[Output]:
+        self._note(Abort(now, request_id, at, branch))
+        return super().abort(request_id, now, at, branch)
 
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         self._note(Plan(now, worker_id, None))
@@ -78,7 +80,8 @@ class Recorder(Core):
                 self._file.close()
             except OSError as error:
                 self._give_up(error)
-            self._file = None
+            else:
+                self._file = None
 
     def discard(self) -> None:
         """Removes the log: nothing was to be recorded after all."""
@@ -90,6 +93,8 @@ class Recorder(Core):
     def _give_up(self, error: OSError) -> None:
         assert self._file is not None, "only a file can fail"
         log.error("the recording ends here: %s cannot be written: %s", self._file.path, error.strerror)
+        with suppress(OSError):
+            self._file.close()
         self._file = None
 
     def _note(self, entry: Entry, samples: list[Sample | None] | None = None) -> None:
@@ -117,4 +122,9 @@ class Recorder(Core):
 
 def token_owners(plan: StepPlan) -> list[Branch]:
     """The branch that each token of the plan's result belongs to, in order."""
-    return [branch for branch, samples in zip(plan.rows, plan.row_samples, strict=True) if samples]
+    forks = iter(plan.forks)
+    owners: list[Branch] = []
+    for branch, samples in zip(plan.rows, plan.row_samples, strict=True):
+        if samples:
+            owners += [branch, *(fork.sequence for fork in islice(forks, samples - 1))]
+    return owners

@@ -35,7 +35,7 @@ class Meter:
     def __init__(self) -> None:
         self._arrived: dict[str, float] = {}
         self._last_token: dict[tuple[str, int], float] = {}
-        self._open: set[str] = set()
+        self._open: dict[str, int] = {}
         self._first: list[float] = []
         self._between: list[float] = []
         self._utilisation = Utilisation()
@@ -43,11 +43,11 @@ class Meter:
         self._began: float | None = None
         self._ended = 0.0
 
-    def arrive(self, request: str, now: float) -> None:
+    def arrive(self, request: str, branches: int, now: float) -> None:
         self._num_requests += 1
         self._began = now if self._began is None else self._began
         self._arrived[request] = now
-        self._open.add(request)
+        self._open[request] = branches
 
     def note(self, outputs: Iterable[Output], now: float) -> None:
         for output in outputs:
@@ -55,11 +55,11 @@ class Meter:
                 case Committed():
                     self._commit(output, now)
                 case Finished():
-                    self._open.discard(output.request)
                     self._last_token.pop((output.request, output.branch), None)
+                    self._close(output.request, 1)
                     self._ended = now
                 case Refused():
-                    self._open.discard(output.request)
+                    self._close(output.request, self._open[output.request])
                     self._num_refused += 1
 
     def _commit(self, token: Committed, now: float) -> None:
@@ -67,9 +67,14 @@ class Meter:
         branch = (token.request, token.branch)
         if branch in self._last_token:
             self._between.append(now - self._last_token[branch])
-        elif token.position == 0:
-            self._first.append(now - self._arrived[token.request])
+        elif token.request in self._arrived:
+            self._first.append(now - self._arrived.pop(token.request))
         self._last_token[branch] = now
+
+    def _close(self, request: str, branches: int) -> None:
+        self._open[request] -= branches
+        if not self._open[request]:
+            del self._open[request]
 
     def plan(self, worker: Worker) -> None:
         self._utilisation.filled += worker.filled_slots

@@ -33,7 +33,7 @@ def moments(log: EventLog) -> Iterator[Moment]:
                 case Submit():
                     outputs = core.submit(entry.spec, entry.now)
                 case Abort():
-                    outputs = core.abort(entry.request, entry.now, entry.at)
+                    outputs = core.abort(entry.request, entry.now, entry.at, entry.branch)
                 case Apply():
                     outputs = core.apply(entry.event, entry.now)
                 case Plan():

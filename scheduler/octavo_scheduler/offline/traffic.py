@@ -18,18 +18,20 @@ class Asked:
     spec: RequestSpec
     answers: dict[int, list[int]] = field(default_factory=dict)
     """Tokens of each branch, as many as count."""
-    reason: FinishReason | None = None
-    """None: it was refused, or the log ends before it."""
+    reasons: dict[int, FinishReason] = field(default_factory=dict)
+    """Why each branch ended; a branch is not there while it goes on."""
     ended_at: float | None = None
+    """None: it was refused, or the log ends before it."""
     is_refused: bool = False
+
+    @property
+    def has_left(self) -> bool:
+        """Its client went away before the end, or the recording ended before it."""
+        return FinishReason.CANCELLED in self.reasons.values() or (self.ended_at is None and not self.is_refused)
 
     @property
     def num_generated(self) -> int:
         return sum(len(tokens) for tokens in self.answers.values())
-
-    @property
-    def longest_answer(self) -> int:
-        return max((len(tokens) for tokens in self.answers.values()), default=0)
 
 
 @dataclass
@@ -78,7 +80,7 @@ class _Observer:
                 asked = Asked(now, replace(spec, id=str(len(self.requests))))
                 self.requests.append(asked)
                 self._live[spec.id] = asked
-                self.meter.arrive(spec.id, now)
+                self.meter.arrive(spec.id, spec.n, now)
             case Plan(now, worker):
                 self._see_plan(worker, now, moment)
             case Apply(now, StepDone() as done):
@@ -115,7 +117,9 @@ class _Observer:
                 case Committed():
                     asked.answers.setdefault(output.branch, []).append(output.token)
                 case Finished():
-                    asked.reason, asked.ended_at = output.reason, now
+                    asked.reasons[output.branch] = output.reason
                     del asked.answers.setdefault(output.branch, [])[output.num_tokens :]
+                    if len(asked.reasons) == asked.spec.n:
+                        asked.ended_at = now
                 case Refused():
-                    asked.is_refused, asked.ended_at = True, now
+                    asked.is_refused = True

@@ -4,24 +4,23 @@ Requests arrive when they arrived and answer with the tokens they answered with;
 workers come and go as they did. A step takes as long as a model fitted to the recorded steps says.
 """
 
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from statistics import median
 
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Event, Joined, Lost, Output, StepDone, Tick
+from octavo_scheduler.core.events import Committed, Event, Joined, Lost, Output, StepDone, Tick
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
 from octavo_scheduler.core.worker import Worker
 from octavo_scheduler.offline.change import Change
 from octavo_scheduler.offline.latency import LatencyModel, load
 from octavo_scheduler.offline.meter import Figures, Meter
-from octavo_scheduler.offline.traffic import Asked, Traffic
+from octavo_scheduler.offline.traffic import Traffic
 from octavo_scheduler.record import token_owners
 
-LEFT = (FinishReason.CANCELLED, FinishReason.DEADLINE)
-"""Ends that do not come from the answer."""
+UNTIMELY = (FinishReason.CANCELLED, FinishReason.DEADLINE)
+"""Ends that have nothing to do with what was said."""
 
 
 class Result:
@@ -48,12 +47,12 @@ class Simulation:
         self._agenda: list[tuple[float, int, Happening]] = []
         self._order = count()
         self._busy_until: dict[str, float] = {}
-        self._median = int(median([a.longest_answer for a in traffic.requests if a.reason not in (None, *LEFT)] or [1]))
+        self._length = self._ends(traffic)
         for at, event in traffic.events:
             self._schedule(at, event)
         for asked in traffic.requests:
-            self._schedule(asked.at, self._spec(asked))
-            if asked.reason is FinishReason.CANCELLED or (asked.reason is None and not asked.is_refused):
+            self._schedule(asked.at, asked.spec)
+            if asked.has_left:
                 self._schedule(traffic.ended_at if asked.ended_at is None else asked.ended_at, asked.spec.id)
 
     def run(self) -> Figures:
@@ -61,13 +60,22 @@ class Simulation:
         while self._agenda:
             now = self._agenda[0][0]
             while self._agenda and self._agenda[0][0] == now:
-                self.meter.note(self._happen(heappop(self._agenda)[2], now), now)
-            self.meter.note(self.core.apply(Tick(), now), now)
+                self._note(self._happen(heappop(self._agenda)[2], now), now)
+            self._note(self.core.apply(Tick(), now), now)
             for worker in list(self.core.workers.values()):
                 self._plan(worker, now)
             if self.core.requests and now < self.core.next_deadline < float("inf"):
                 self._schedule(self.core.next_deadline, Tick())
         return self.meter.figures(self.core)
+
+    def _note(self, outputs: list[Output], now: float) -> None:
+        """Stops each branch where it ended, as a client does that has found its stop string."""
+        self.meter.note(outputs, now)
+        for output in outputs:
+            if isinstance(output, Committed):
+                length = self._length.get((output.request, output.branch))
+                if length == output.position + 1:
+                    self.meter.note(self.core.abort(output.request, now, length, output.branch), now)
 
     def _schedule(self, at: float, happening: Happening) -> None:
         heappush(self._agenda, (at, next(self._order), happening))
@@ -75,7 +83,7 @@ class Simulation:
     def _happen(self, happening: Happening, now: float) -> list[Output]:
         match happening:
             case RequestSpec():
-                self.meter.arrive(happening.id, now)
+                self.meter.arrive(happening.id, happening.n, now)
                 return self.core.submit(happening, now)
             case str():
                 return self.core.abort(happening, now)
@@ -111,12 +119,14 @@ class Simulation:
             return answer[branch.num_generated]
         return next(token for token in count(1) if token not in spec.stop_token_ids)
 
-    def _spec(self, asked: Asked) -> RequestSpec:
-        """The request, limited to the answer it had. One that was refused gets an answer of median length."""
-        spec = asked.spec
-        if (asked.reason is None and not asked.is_refused) or asked.reason in LEFT:
-            return spec
-        longest = self._median if asked.is_refused else max(asked.longest_answer, 1)
-        if spec.max_tokens is not None:
-            longest = min(longest, spec.max_tokens)
-        return replace(spec, max_tokens=longest)
+    def _ends(self, traffic: Traffic) -> dict[tuple[str, int], int]:
+        """After how many tokens each branch has said what it says. One that was refused says as much as the median."""
+        lengths = {
+            (asked.spec.id, branch): max(len(asked.answers[branch]), 1)
+            for asked in traffic.requests
+            for branch, reason in asked.reasons.items()
+            if reason not in UNTIMELY
+        }
+        usual = int(median(lengths.values() or [1]))
+        refused = [asked.spec for asked in traffic.requests if asked.is_refused]
+        return lengths | {(spec.id, branch): usual for spec in refused for branch in range(spec.n)}
