@@ -12,10 +12,10 @@ Pseudonyms are 31 bits. Two tokens that follow the same beginning get the same o
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import NamedTuple
 
 from octavo_scheduler.core.events import Event, Joined, StepDone
 from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.request import Sequence as Branch
 
 STOP = 0
 """Stands for every stop token, among the stop tokens of a request and at the end of its answer."""
@@ -23,21 +23,14 @@ VOCABULARY = (1 << 31) - 1
 """Pseudonyms lie in [1, VOCABULARY)."""
 
 
-class Sample(NamedTuple):
-    """Whom a sampled token belongs to."""
-
-    spec: RequestSpec
-    branch: int
-
-
 class Pseudonyms:
-    """Of one log. Remembers of each live request where its prompt ended and where its branches are."""
+    """Of one log. Remembers the hash at the end of each live request's prompt and of each live branch."""
 
     def __init__(self, secret: bytes) -> None:
         """`secret`: at least 16 random bytes, to be forgotten with this object."""
         self._secret = secret
         self._prompts: dict[str, bytes] = {}
-        self._branches: dict[tuple[str, int], bytes] = {}
+        self._branches: dict[Branch, bytes] = {}
 
     def spec(self, spec: RequestSpec) -> RequestSpec:
         """The request as the log may know it."""
@@ -55,35 +48,37 @@ class Pseudonyms:
             salt=self._name(b"salt name", spec.salt),
         )
 
-    def event(self, event: Event, samples: "Sequence[Sample | None] | None") -> Event:
-        """The event as the log may know it. `samples`: whose a result's tokens are; None: nobody's, it was not planned."""
+    def event(self, event: Event, owners: "Sequence[Branch | None] | None") -> Event:
+        """The event as the log may know it. `owners`: whose a result's tokens are, None for one that comes too late.
+
+        None for all of them: they do not fit the plan.
+        """
         if isinstance(event, Joined):
             return replace(event, vocab_size=VOCABULARY)
         if isinstance(event, StepDone):
-            return replace(event, tokens=self._tokens(event.tokens, samples))
+            return replace(event, tokens=self._tokens(event.tokens, owners))
         return event
 
     def forget(self, live: Container[str]) -> None:
         """Forgets all requests but the live ones."""
         self._prompts = {request: chain for request, chain in self._prompts.items() if request in live}
-        self._branches = {branch: chain for branch, chain in self._branches.items() if branch[0] in live}
+        self._branches = {branch: chain for branch, chain in self._branches.items() if branch.request.spec.id in live}
 
     def __len__(self) -> int:
         return len(self._prompts)
 
-    def _tokens(self, tokens: tuple[int, ...], samples: "Sequence[Sample | None] | None") -> tuple[int, ...]:
-        if samples is None:
+    def _tokens(self, tokens: tuple[int, ...], owners: "Sequence[Branch | None] | None") -> tuple[int, ...]:
+        if owners is None:
             return (-1,) * len(tokens)  # what the core will not take for a token either
         return tuple(
-            self._token(token, sample) if sample is not None else STOP
-            for token, sample in zip(tokens, samples, strict=True)
+            STOP if owner is None else self._token(token, owner) for token, owner in zip(tokens, owners, strict=True)
         )
 
-    def _token(self, token: int, sample: Sample) -> int:
-        branch = (sample.spec.id, sample.branch)
-        chain = self._branches.get(branch) or self._prompts[sample.spec.id]
-        self._branches[branch], pseudonym = _next(chain, token)
-        return STOP if token in sample.spec.stop_token_ids else pseudonym
+    def _token(self, token: int, owner: Branch) -> int:
+        spec = owner.request.spec
+        chain = self._branches.get(owner) or self._prompts[spec.id]
+        self._branches[owner], pseudonym = _next(chain, token)
+        return STOP if token in spec.stop_token_ids else pseudonym
 
     def _name(self, purpose: bytes, name: str) -> str:
         return self._hash(purpose, name).hex() if name else ""

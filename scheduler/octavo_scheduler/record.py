@@ -17,11 +17,14 @@ from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
 from octavo_scheduler.core.states import SequenceState
 from octavo_scheduler.event_log import VERSION, Abort, Apply, Entry, Header, LogWriter, Plan, Submit, plan_digest
-from octavo_scheduler.pseudonyms import Pseudonyms, Sample
+from octavo_scheduler.pseudonyms import Pseudonyms
 
 log = logging.getLogger("octavo.scheduler")
 
 SECRET_BYTES = 32
+
+Owners = list[Branch | None] | None
+"""Of the tokens of a result; None for what is no result."""
 
 
 class Recorder(Core):
@@ -31,7 +34,7 @@ class Recorder(Core):
         super().__init__(settings)
         self._has_tokens = has_tokens
         self._pseudonyms = Pseudonyms(secrets.token_bytes(SECRET_BYTES))
-        self._notes: list[tuple[Entry, list[Sample | None] | None]] = []
+        self._notes: list[tuple[Entry, Owners]] = []
         self._file: LogWriter | None = LogWriter(
             path, Header(octavo_log=VERSION, settings=settings, has_tokens=has_tokens)
         )
@@ -54,8 +57,8 @@ class Recorder(Core):
         return plan
 
     def apply(self, event: Event, now: float) -> list[Output]:
-        samples = self._samples(event) if isinstance(event, StepDone) and not self._has_tokens else None
-        self._note(Apply(now, event), samples)
+        owners = self._owners(event) if isinstance(event, StepDone) and not self._has_tokens else None
+        self._note(Apply(now, event), owners)
         return super().apply(event, now)
 
     def write(self) -> None:
@@ -64,8 +67,8 @@ class Recorder(Core):
         if self._file is None or not notes:
             return
         try:
-            for entry, samples in notes:
-                self._file.write(entry if self._has_tokens else self._hidden(entry, samples))
+            for entry, owners in notes:
+                self._file.write(entry if self._has_tokens else self._hidden(entry, owners))
             self._file.flush(notes[-1][0].now)
         except OSError as error:
             self._give_up(error)
@@ -97,34 +100,37 @@ class Recorder(Core):
             self._file.close()
         self._file = None
 
-    def _note(self, entry: Entry, samples: list[Sample | None] | None = None) -> None:
+    def _note(self, entry: Entry, owners: Owners = None) -> None:
         if self._file is not None:
-            self._notes.append((entry, samples))
+            self._notes.append((entry, owners))
 
-    def _hidden(self, entry: Entry, samples: list[Sample | None] | None) -> Entry:
+    def _hidden(self, entry: Entry, owners: Owners) -> Entry:
         match entry:
             case Submit():
                 return entry._replace(spec=self._pseudonyms.spec(entry.spec))
             case Apply():
-                return entry._replace(event=self._pseudonyms.event(entry.event, samples))
+                return entry._replace(event=self._pseudonyms.event(entry.event, owners))
         return entry
 
-    def _samples(self, done: StepDone) -> list[Sample | None] | None:
-        """Whom each token belongs to: None for one that comes too late. None for all where the core will not take any."""
-        worker = self.workers.get(done.worker)
+    def _owners(self, done: StepDone) -> Owners:
+        """Whose each token is: None for one that comes too late. None for all where the core will not take them."""
+        worker, tokens = self.workers.get(done.worker), done.tokens
         if worker is None or not worker.in_flight or worker.in_flight[0].step != done.step:
             return None
         owners = token_owners(worker.in_flight[0])
-        if len(owners) != len(done.tokens) or not all(0 <= token < worker.joined.vocab_size for token in done.tokens):
+        if len(owners) != len(tokens) or (tokens and not 0 <= min(tokens) <= max(tokens) < worker.joined.vocab_size):
             return None
-        return [Sample(s.request.spec, s.branch) if s.state is not SequenceState.DONE else None for s in owners]
+        return [None if owner.state is SequenceState.DONE else owner for owner in owners]
 
 
 def token_owners(plan: StepPlan) -> list[Branch]:
     """The branch that each token of the plan's result belongs to, in order."""
+    if not plan.forks:
+        return [branch for branch, samples in zip(plan.rows, plan.row_samples, strict=True) if samples]
     forks = iter(plan.forks)
-    owners: list[Branch] = []
-    for branch, samples in zip(plan.rows, plan.row_samples, strict=True):
-        if samples:
-            owners += [branch, *(fork.sequence for fork in islice(forks, samples - 1))]
-    return owners
+    sampled = [(branch, samples) for branch, samples in zip(plan.rows, plan.row_samples, strict=True) if samples]
+    return [
+        owner
+        for branch, samples in sampled
+        for owner in (branch, *(fork.sequence for fork in islice(forks, samples - 1)))
+    ]
