@@ -19,7 +19,7 @@ from octavo_scheduler.core.request import Sequence as Branch
 
 STOP = 0
 """Stands for every stop token, among the stop tokens of a request and at the end of its answer."""
-VOCABULARY = (1 << 31) - 1
+VOCABULARY = 1 << 31
 """Pseudonyms lie in [1, VOCABULARY)."""
 
 
@@ -89,5 +89,5 @@ class Pseudonyms:
 
 def _next(chain: bytes, token: int) -> tuple[bytes, int]:
     """What is remembered after a token, and its pseudonym; the one does not give away the other."""
-    digest = blake2b(chain + token.to_bytes(8, "little", signed=True), digest_size=24).digest()
-    return digest[:16], 1 + int.from_bytes(digest[16:], "little") % (VOCABULARY - 1)
+    digest = blake2b(chain + token.to_bytes(8, "little", signed=True), digest_size=20).digest()
+    return digest[:16], int.from_bytes(digest[16:], "little") >> 1 or 1

@@ -5,12 +5,12 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import StepDone
-from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.events import Event, StepDone
+from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
 from octavo_scheduler.offline.replay import replay
 from octavo_scheduler.pseudonyms import STOP, Pseudonyms
@@ -74,6 +74,27 @@ def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:
     said = [token for done in results(tmp_path / "log") for token in done.tokens]
     assert len(said) == len(table.tokens["a"]) == 6
     assert not {*said} & {*table.tokens["a"]}
+
+
+def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
+    """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
+    said_as_it_is = {"Joined.worker", "Joined.weights_digest", "Joined.kernels", "RequestSpec.id"}
+    said_as_it_is |= {f"{kind}.worker" for kind in ("Lost", "Drain", "StepDone", "Nack", "Rates")}
+    hidden = {
+        "RequestSpec.prompt",
+        "RequestSpec.stop_token_ids",
+        "RequestSpec.tenant",
+        "RequestSpec.salt",
+        "StepDone.tokens",
+    }
+    numbers = (int, float, bool, int | None, float | None)
+    found = {
+        f"{kind.__name__}.{name}"
+        for kind in (*get_args(Event), RequestSpec, Sampling)
+        for name, hint in get_type_hints(kind).items()
+        if hint not in (*numbers, Sampling)
+    }
+    assert found == said_as_it_is | hidden
 
 
 def test_equal_beginnings_stay_equal_and_nothing_else_does(tmp_path: Path) -> None:
