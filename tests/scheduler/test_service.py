@@ -14,7 +14,7 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
-from octavo_scheduler.event_log import EventLog
+from octavo_scheduler.event_log import EventLog, Submit
 from octavo_scheduler.keys import main as make_keys
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.offline.replay import replay
@@ -367,6 +367,7 @@ async def test_a_recorded_service_can_be_replayed_when_it_has_stopped(model: Ser
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         calls = [stub.Generate(pb.GenerateRequest(**request([5, 6, 7, number], 20))) for number in range(6)]
         answers = await asyncio.gather(*calls)
+    await until(lambda: sum(isinstance(entry, Submit) for entry in EventLog(log)) == 6)  # while the service runs on
     await scheduler.stop(grace=0)
     worker.stop()
     assert [list(a.completions[0].token_ids) for a in answers] == [answer([5, 6, 7, n], 20) for n in range(6)]
