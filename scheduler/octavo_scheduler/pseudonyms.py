@@ -13,7 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from octavo_scheduler.core.events import Event, Joined, StepDone
+from octavo_scheduler.core.events import Event, Joined, Pin, StepDone
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
 
@@ -34,18 +34,13 @@ class Pseudonyms:
 
     def spec(self, spec: RequestSpec) -> RequestSpec:
         """The request as the log may know it."""
-        chain = self._hash(b"salt", spec.salt)
-        prompt: list[int] = []
-        for token in spec.prompt:
-            chain, pseudonym = _next(chain, token)
-            prompt.append(pseudonym)
-        self._prompts[spec.id] = chain
+        prompt, self._prompts[spec.id] = self._beginning(spec.salt, spec.prompt)
         return replace(
             spec,
-            prompt=tuple(prompt),
+            prompt=prompt,
             stop_token_ids=frozenset({STOP}) if spec.stop_token_ids else frozenset(),
             tenant=self._name(b"tenant", spec.tenant),
-            salt=self._name(b"salt name", spec.salt),
+            salt=self._salt(spec.salt),
         )
 
     def event(self, event: Event, owners: "Sequence[Branch | None] | None") -> Event:
@@ -57,6 +52,9 @@ class Pseudonyms:
             return replace(event, vocab_size=VOCABULARY)
         if isinstance(event, StepDone):
             return replace(event, tokens=self._tokens(event.tokens, owners))
+        if isinstance(event, Pin):
+            tokens, _ = self._beginning(event.salt, event.tokens)
+            return replace(event, tokens=tokens, salt=self._salt(event.salt))
         return event
 
     def forget(self, live: Container[str]) -> None:
@@ -66,6 +64,15 @@ class Pseudonyms:
 
     def __len__(self) -> int:
         return len(self._prompts)
+
+    def _beginning(self, salt: str, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
+        """Pseudonyms of a sequence's first tokens, and the hash at their end."""
+        chain = self._hash(b"beginning", salt)
+        pseudonyms: list[int] = []
+        for token in tokens:
+            chain, pseudonym = _next(chain, token)
+            pseudonyms.append(pseudonym)
+        return tuple(pseudonyms), chain
 
     def _tokens(self, tokens: tuple[int, ...], owners: "Sequence[Branch | None] | None") -> tuple[int, ...]:
         if owners is None:
@@ -79,6 +86,9 @@ class Pseudonyms:
         chain = self._branches.get(owner) or self._prompts[spec.id]
         self._branches[owner], pseudonym = _next(chain, token)
         return STOP if token in spec.stop_token_ids else pseudonym
+
+    def _salt(self, salt: str) -> str:
+        return self._name(b"salt", salt)
 
     def _name(self, purpose: bytes, name: str) -> str:
         return self._hash(purpose, name).hex() if name else ""

@@ -4,13 +4,14 @@ import random
 from collections.abc import Callable
 
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Drain, Event, Flush, Nack, Rates, StepDone, Tick
+from octavo_scheduler.core.events import Drain, Event, Flush, Nack, Pin, Rates, StepDone, Tick, Unpin
 from octavo_scheduler.core.states import WorkerState
 
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker
 from tests.doubles.table_top import TableTop
 
 SYSTEM_PROMPTS = ([7, 7, 8, 9, 10, 11], [7, 7, 8, 9, 12], [3])
+TENANTS = ("", "ada", "bob")
 MOST_PROMPT_TOKENS = 40
 LIVELY = 0.12
 """Share of events that are requests."""
@@ -73,7 +74,7 @@ class History:
         before = draw.choice([*SYSTEM_PROMPTS, *(self.turn(other) for other in list(self.prompts)[-8:])])
         prompt = [*before, *(draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 5)))]
         self.prompts[name] = prompt[-MOST_PROMPT_TOKENS:]
-        tenant = draw.choice(["", "ada", "bob"])
+        tenant = draw.choice(TENANTS)
         self.table.submit(
             name,
             self.prompts[name],
@@ -93,7 +94,7 @@ class History:
 
     def disturb(self, name: str, number: int) -> None:
         table, draw = self.table, self.draw
-        match draw.randrange(9):
+        match draw.randrange(11):
             case 0 | 1 if table.core.requests:
                 request = draw.choice(sorted(table.core.requests))
                 branch = draw.randrange(table.core.requests[request].spec.n)
@@ -116,3 +117,8 @@ class History:
                 table.apply(Rates(name, draw.choice([1e3, 1e9]), 0.0))
             case 8:
                 table.apply(Flush())
+            case 9:
+                pinned = draw.choice(SYSTEM_PROMPTS)
+                table.apply(Pin(name=f"pin {draw.randrange(2)}", tokens=tuple(pinned), salt=draw.choice(TENANTS)))
+            case 10:
+                table.apply(Unpin(f"pin {draw.randrange(2)}"))

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Event, StepDone
+from octavo_scheduler.core.events import Event, Pin, StepDone
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
 from octavo_scheduler.offline.replay import replay
@@ -78,15 +78,10 @@ def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:
 
 def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
-    said_as_it_is = {"Joined.worker", "Joined.weights_digest", "Joined.kernels", "RequestSpec.id"}
-    said_as_it_is |= {f"{kind}.worker" for kind in ("Lost", "Drain", "StepDone", "Nack", "Rates")}
-    hidden = {
-        "RequestSpec.prompt",
-        "RequestSpec.stop_token_ids",
-        "RequestSpec.tenant",
-        "RequestSpec.salt",
-        "StepDone.tokens",
-    }
+    said_as_it_is = {"Joined.weights_digest", "Joined.kernels", "RequestSpec.id", "Pin.name", "Unpin.name"}
+    said_as_it_is |= {f"{kind}.worker" for kind in ("Joined", "Lost", "Drain", "StepDone", "Nack", "Rates")}
+    hidden = {f"RequestSpec.{name}" for name in ("prompt", "stop_token_ids", "tenant", "salt")}
+    hidden |= {"StepDone.tokens", "Pin.tokens", "Pin.salt"}
     numbers = (int, float, bool, int | None, float | None)
     found = {
         f"{kind.__name__}.{name}"
@@ -126,6 +121,19 @@ def test_an_answer_is_known_again_when_it_comes_back_in_a_prompt(tmp_path: Path)
     said = tuple(token for done in results(tmp_path / "log")[:9] for token in done.tokens)
     assert second[:-1] == (*first, *said)
     assert replay(EventLog(tmp_path / "log")).difference is None
+
+
+def test_a_pinned_prefix_is_known_again_in_prompts(tmp_path: Path) -> None:
+    table, recorder = recorded(tmp_path / "log")
+    table.apply(Pin(name="system", tokens=(4, 5, 6, 7, 8), salt="ada"))
+    for name, salt in (("a", "ada"), ("b", "bob")):
+        table.submit(name, [4, 5, 6, 7, 9], 1, salt=salt)
+    recorder.close()
+    (pin,) = (e.event for e in EventLog(tmp_path / "log") if isinstance(e, Apply) and isinstance(e.event, Pin))
+    a, b = submissions(tmp_path / "log")
+    assert (pin.salt, common(pin.tokens, a.prompt)) == (a.salt, 4)
+    assert common(pin.tokens, b.prompt) == 0
+    assert not {*pin.tokens} & {4, 5, 6, 7, 8}
 
 
 def test_two_logs_have_no_pseudonym_in_common(tmp_path: Path) -> None:
