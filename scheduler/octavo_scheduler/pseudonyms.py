@@ -9,10 +9,12 @@ never written.
 Pseudonyms are 31 bits. Two tokens that follow the same beginning get the same one with a chance of 1 in 2³¹.
 """
 
-from collections.abc import Container, Sequence
-from dataclasses import replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import fields, replace
 from hashlib import blake2b
+from typing import Any, TypeVar
 
+from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Event, Joined, Pin, StepDone
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
@@ -21,6 +23,9 @@ STOP = 0
 """Stands for every stop token, among the stop tokens of a request and at the end of its answer."""
 VOCABULARY = 1 << 31
 """Pseudonyms lie in [1, VOCABULARY)."""
+
+
+S = TypeVar("S", bound=Settings)
 
 
 class Pseudonyms:
@@ -32,6 +37,16 @@ class Pseudonyms:
         self._prompts: dict[str, bytes] = {}
         self._branches: dict[Branch, bytes] = {}
 
+    def settings(self, settings: S) -> S:
+        """The settings as the log may know them: what is chosen by name is chosen by tenant."""
+        values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        known: dict[str, Any] = {
+            name: {self._tenant(tenant): value for tenant, value in by_tenant.items()}
+            for name, by_tenant in values.items()
+            if isinstance(by_tenant, Mapping)
+        }
+        return replace(settings, **known)
+
     def spec(self, spec: RequestSpec) -> RequestSpec:
         """The request as the log may know it."""
         prompt, self._prompts[spec.id] = self._beginning(spec.salt, spec.prompt)
@@ -39,7 +54,7 @@ class Pseudonyms:
             spec,
             prompt=prompt,
             stop_token_ids=frozenset({STOP}) if spec.stop_token_ids else frozenset(),
-            tenant=self._name(b"tenant", spec.tenant),
+            tenant=self._tenant(spec.tenant),
             salt=self._salt(spec.salt),
         )
 
@@ -86,6 +101,9 @@ class Pseudonyms:
         chain = self._branches.get(owner) or self._prompts[spec.id]
         self._branches[owner], pseudonym = _next(chain, token)
         return STOP if token in spec.stop_token_ids else pseudonym
+
+    def _tenant(self, tenant: str) -> str:
+        return self._name(b"tenant", tenant)
 
     def _salt(self, salt: str) -> str:
         return self._name(b"salt", salt)

@@ -35,9 +35,9 @@ class Recorder(Core):
         self._has_tokens = has_tokens
         self._pseudonyms = Pseudonyms(secrets.token_bytes(SECRET_BYTES))
         self._notes: list[tuple[Entry, Owners]] = []
-        self._file: LogWriter | None = LogWriter(
-            path, Header(octavo_log=VERSION, settings=settings, has_tokens=has_tokens)
-        )
+        known = settings if has_tokens else self._pseudonyms.settings(settings)
+        header = Header(octavo_log=VERSION, settings=known, has_tokens=has_tokens)
+        self._file: LogWriter | None = LogWriter(path, header)
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         if spec.id not in self.requests:  # else it raises, and nothing has happened

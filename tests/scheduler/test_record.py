@@ -3,9 +3,10 @@
 import gzip
 import json
 import stat
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from octavo_scheduler.core import Core, Settings
@@ -79,17 +80,33 @@ def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:
 def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
     said_as_it_is = {"Joined.weights_digest", "Joined.kernels", "RequestSpec.id", "Pin.name", "Unpin.name"}
-    said_as_it_is |= {f"{kind}.worker" for kind in ("Joined", "Lost", "Drain", "StepDone", "Nack", "Rates")}
     hidden = {f"RequestSpec.{name}" for name in ("prompt", "stop_token_ids", "tenant", "salt")}
     hidden |= {"StepDone.tokens", "Pin.tokens", "Pin.salt"}
-    numbers = (int, float, bool, int | None, float | None)
     found = {
         f"{kind.__name__}.{name}"
-        for kind in (*get_args(Event), RequestSpec, Sampling)
+        for kind in (*get_args(Event), RequestSpec, Sampling, Settings)
         for name, hint in get_type_hints(kind).items()
-        if hint not in (*numbers, Sampling)
+        if name != "worker" and not says_nothing(hint)
     }
     assert found == said_as_it_is | hidden
+
+
+def says_nothing(hint: Any) -> bool:
+    """Numbers, choices of the operator's, and what is known by tenant, whose names are hidden."""
+    return hint in (int, float, bool, int | None, float | None, Sampling) or get_origin(hint) in (Literal, Mapping)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Settings):
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+def test_what_is_set_by_tenant_is_set_for_the_pseudonym_of_the_tenant() -> None:
+    names = Pseudonyms(b"a secret of sixteen")
+    weights = names.settings(Weighted(max_chunk=3, weights={"ada": 2.0, "": 1.0})).weights
+    ada = names.spec(RequestSpec(id="a", prompt=(1,), tenant="ada")).tenant
+    assert weights == {ada: 2.0, "": 1.0}
+    assert "ada" not in ada
 
 
 def test_equal_beginnings_stay_equal_and_nothing_else_does(tmp_path: Path) -> None:

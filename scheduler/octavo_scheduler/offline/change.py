@@ -1,7 +1,7 @@
 """What a what-if changes: names and values as an operator writes them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -17,9 +17,7 @@ POOL_NAMES = {
     "max_step_tokens": "max_step_tokens",
 }
 """Of every worker, as they are called here and in its Joined."""
-SETTING_KINDS = {
-    name: kind for name, kind in get_type_hints(Settings).items() if name in {field.name for field in fields(Settings)}
-}
+SETTING_KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if get_origin(kind) is not Mapping}
 NAMES = sorted({*POOL_NAMES, *SETTING_KINDS})
 
 SWITCH = {"on": True, "true": True, "off": False, "false": False}

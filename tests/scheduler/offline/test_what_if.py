@@ -169,7 +169,7 @@ def test_other_pages_have_the_same_memory_unless_their_number_is_given() -> None
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("colour=red", "colour is nothing that can be changed; these can: copy_bytes_per_second, host_pages"),
+        ("colour=red", "colour is nothing that can be changed; these can: "),
         ("page_size", "page_size must be of type int"),
         ("page_size=four", "page_size must be of type int, not four"),
         ("pages=0", "device_pages must be at least 1, not 0"),
