@@ -16,7 +16,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation bench-core clean
+.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation replay-check bench-core clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehe
 
 equality: $(DEV_STAMP) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
 	$(BIN)/python -m benchmarks.equality $(if $(CASES),--cases $(CASES)) $(if $(MODEL),--model "$(MODEL)")
+
+replay-check: $(DEV_STAMP) ## Record 1,000 runs and workload W, replay them in other processes (RUNS=n, some minutes)
+	$(BIN)/python -m benchmarks.replay $(if $(MODEL),--model "$(MODEL)") $(if $(RUNS),--runs $(RUNS))
 
 bench-core: $(DEV_STAMP) ## Time plan, apply and the way over ipc for 256 decoding sequences
 	$(BIN)/python -m benchmarks.core

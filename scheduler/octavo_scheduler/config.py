@@ -32,6 +32,9 @@ class Config:
     curve: CurveFiles | None
     lifeline: int | None
     log_level: str
+    record: Path | None = None
+    """The log to write of all that the core does."""
+    record_tokens: bool = False
 
     def __post_init__(self) -> None:
         check_listen(self.listen)
@@ -100,6 +103,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--preempt", choices=("auto", "swap", "drop"), default="auto", help="how victims give up pages")
     p.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
     p.add_argument("--plans-in-flight", type=int, default=Settings.plans_in_flight, help="1 or 2")
+    p.add_argument("--record", type=Path, metavar="FILE", help="record what the core does, for `octavo replay`")
+    p.add_argument("--record-tokens", action="store_true", help="with token ids, tenants and salts as they are")
     p.add_argument("--tls-cert", type=Path)
     p.add_argument("--tls-key", type=Path)
     p.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
@@ -138,6 +143,8 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         curve=CurveFiles(*curve) if curve else None,
         lifeline=o.lifeline,
         log_level=o.log_level,
+        record=o.record,
+        record_tokens=o.record_tokens,
     )
 
 

@@ -30,7 +30,19 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     out = capsys.readouterr().out
-    for verb in ("serve", "scheduler", "worker", "keys", "complete", "chat", "status", "demo"):
+    for verb in (
+        "serve",
+        "scheduler",
+        "worker",
+        "keys",
+        "record",
+        "replay",
+        "doctor",
+        "complete",
+        "chat",
+        "status",
+        "demo",
+    ):
         assert re.search(rf"^    {verb}\s", out, re.MULTILINE)
 
 
@@ -170,7 +182,14 @@ def test_status_shows_the_workers_and_json_has_all_of_it(
 
 @pytest.mark.parametrize(
     ("verb", "module"),
-    [("scheduler", "octavo_scheduler"), ("worker", "octavo_worker"), ("keys", "octavo_scheduler.keys")],
+    [
+        ("scheduler", "octavo_scheduler"),
+        ("worker", "octavo_worker"),
+        ("keys", "octavo_scheduler.keys"),
+        ("record", "octavo_scheduler.record_program"),
+        ("replay", "octavo_scheduler.offline.replay"),
+        ("doctor", "octavo_scheduler.offline.doctor"),
+    ],
 )
 def test_programs_get_all_their_words_untouched(verb: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[str] = []

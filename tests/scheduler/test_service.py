@@ -14,8 +14,10 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
+from octavo_scheduler.event_log import EventLog, Submit
 from octavo_scheduler.keys import main as make_keys
 from octavo_scheduler.model import ServedModel
+from octavo_scheduler.offline.replay import replay
 from octavo_scheduler.server import Scheduler
 
 from tests.doubles.paper_process import PaperProcess
@@ -456,3 +458,42 @@ async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
     stranger.stop()
     await scheduler.stop(grace=0)
+
+
+async def test_a_recorded_service_can_be_replayed_when_it_has_stopped(model: ServedModel, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    places = ["--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"]
+    scheduler = Scheduler(read_config(["--model", "tiny", *places, "--record", str(log)]), model)
+    await scheduler.start()
+    worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=4, pages=16))
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        async for state in health.Watch(health_pb2.HealthCheckRequest(service=NAME)):
+            if state.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        calls = [stub.Generate(pb.GenerateRequest(**request([5, 6, 7, number], 20))) for number in range(6)]
+        answers = await asyncio.gather(*calls)
+    await until(lambda: sum(isinstance(entry, Submit) for entry in EventLog(log)) == 6)  # while the service runs on
+    await scheduler.stop(grace=0)
+    worker.stop()
+    assert [list(a.completions[0].token_ids) for a in answers] == [answer([5, 6, 7, n], 20) for n in range(6)]
+    outcome = replay(EventLog(log))
+    assert outcome.difference is None
+    assert outcome.is_complete
+    assert outcome.plans == len(worker.plans)
+
+
+async def test_a_log_that_cannot_be_made_stops_the_start(model: ServedModel, tmp_path: Path) -> None:
+    flags = ["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w", "--record"]
+    (tmp_path / "there").touch()
+    for name, reason in (("no/log", "No such file or directory"), ("there", "File exists")):
+        with pytest.raises(StartError, match=f"cannot record to .*: {reason}"):
+            Scheduler(read_config([*flags, str(tmp_path / name)]), model)
+
+
+async def test_a_start_that_fails_leaves_no_log(running: Running, model: ServedModel, tmp_path: Path) -> None:
+    flags = ["--model", "tiny", "--listen", running.scheduler.address, "--workers", f"ipc://{tmp_path}/other"]
+    with pytest.raises(StartError):
+        Scheduler(read_config([*flags, "--record", str(tmp_path / "log")]), model)
+    assert not (tmp_path / "log").exists()
