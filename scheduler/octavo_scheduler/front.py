@@ -114,7 +114,8 @@ class Front:
         if self.is_draining:
             raise errors.Unavailable("the scheduler is shutting down")
         seconds = MAX_REQUEST_SECONDS if time_remaining is None else min(time_remaining, MAX_REQUEST_SECONDS)
-        return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), deadline=time.monotonic() + seconds)
+        now = time.monotonic()
+        return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)
 
     async def stream(self, parsed: Parsed) -> AsyncIterator[Event]:
         """Begin, pieces, End. Raises RequestError where the request cannot be served."""
@@ -220,7 +221,10 @@ class Answer:
 
 
 def _refusal(refused: Refused) -> errors.RequestError:
-    kinds = {"QUEUE_FULL": errors.Overloaded, "NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
+    if refused.reason == "QUEUE_FULL":
+        wait = "" if refused.retry_after is None else f"; try again in about {refused.retry_after:.1f} s"
+        return errors.Overloaded(refused.message + wait, refused.retry_after)
+    kinds = {"NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
     return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
 
 

@@ -9,7 +9,7 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
 from octavo_scheduler.tokens import Vocabulary
 
-ARRIVAL = Arrival(id="id", seed=77, deadline=1.0)
+ARRIVAL = Arrival(id="id", seed=77, now=0.5, deadline=1.0)
 
 
 def options(**fields: object) -> pb.GenerationOptions:

@@ -9,10 +9,6 @@ holds back a sequence that would run alone.
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.worker import Worker
 
-GROWTH_TOKENS = 64
-"""Tokens that a sequence which comes back shall have room for, besides those known, unless it ends sooner."""
-LARGEST_RESERVE = 4
-"""At most one page in so many."""
 QUIET_STEPS = 64
 """A reserve is halved in about 0.7 times so many steps without preemption."""
 
@@ -20,12 +16,15 @@ QUIET_STEPS = 64
 def growth(worker: Worker, sequence: Sequence) -> int:
     """Pages beyond those of its known tokens."""
     known = len(sequence.tokens)
-    ahead = GROWTH_TOKENS if sequence.max_tokens is None else min(GROWTH_TOKENS, sequence.longest - 1 - known)
+    ahead = worker.settings.readmit_growth
+    if sequence.max_tokens is not None:
+        ahead = min(ahead, sequence.longest - 1 - known)
     return worker.num_pages(known + ahead) - worker.num_pages(known)
 
 
 def reserve_after(worker: Worker, num_preempted_pages: int) -> int:
     """The worker's reserve in pages after a step in which victims gave up so many."""
     if num_preempted_pages:
-        return min(worker.reserve + num_preempted_pages, worker.device.total // LARGEST_RESERVE)
+        most = int(worker.device.total * worker.settings.max_reserve_share)
+        return min(worker.reserve + num_preempted_pages, most)
     return worker.reserve - -(-worker.reserve // QUIET_STEPS)

@@ -117,5 +117,7 @@ class Registry:
 
 def _is_out_of_time(request: Request, now: float) -> bool:
     spec = request.spec
-    waits_too_long = request.state is RequestState.QUEUED and spec.queue_deadline is not None and spec.queue_deadline <= now
+    waits_too_long = (
+        request.state is RequestState.QUEUED and spec.queue_deadline is not None and spec.queue_deadline <= now
+    )
     return waits_too_long or (spec.deadline is not None and spec.deadline <= now)

@@ -47,6 +47,10 @@ class Settings:
     """After this time a waiting request may go before higher classes, one in a few admissions."""
     max_overtakes: int = 32
     """Admissions that may pass over a waiting sequence that did not fit; then nobody passes it any more."""
+    readmit_growth: int = 64
+    """Tokens that a preempted sequence shall have room for, besides those known, when it comes back."""
+    max_reserve_share: float = 0.25
+    """Largest share of a worker's pages that admission leaves alone after preemptions; 0: it never backs off."""
     max_queued_requests: int = 4096
     """Requests waiting for their first row; more are refused."""
     max_queued_tokens: int = 1 << 21
@@ -70,6 +74,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        if not 0 <= self.max_reserve_share < 1:
+            raise ValueError(f"max_reserve_share must lie in [0, 1), not {self.max_reserve_share}")
+        if self.readmit_growth < 0 or self.max_wait_seconds < 0:
+            raise ValueError("readmit_growth and max_wait_seconds must not be negative")
         if not 0 < self.max_tenant_share <= 1:
             raise ValueError(f"max_tenant_share must lie in (0, 1], not {self.max_tenant_share}")
         for tenant, weight in self.tenant_weights.items():

@@ -29,7 +29,7 @@ class Utilisation:
 
 
 class SequenceQueue(list[Sequence]):
-    """Sequences in order of policy. Every change keeps the order."""
+    """Sequences by priority, arrival and branch. Every change keeps the order."""
 
     def add(self, sequence: Sequence) -> None:
         insort(self, sequence, key=_order)
