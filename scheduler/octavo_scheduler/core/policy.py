@@ -65,6 +65,10 @@ class PriorityClass:
         self._last: Account | None = None
         """Whose line was the last to become empty."""
 
+    @property
+    def num_accounts(self) -> int:
+        return len(self._accounts)
+
     def open(self, tenant: str) -> Account:
         """The account of a request that is live from now on."""
         account = self._accounts.get(tenant)

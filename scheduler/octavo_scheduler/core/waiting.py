@@ -64,6 +64,11 @@ class Waiting:
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._all)
 
+    @property
+    def num_accounts(self) -> int:
+        """Counters kept, those of idle tenants too."""
+        return sum(group.num_accounts for group in self._classes.values())
+
     def open(self, spec: RequestSpec) -> Account:
         """The account of a request that is live from now on."""
         if spec.priority not in self._classes:
