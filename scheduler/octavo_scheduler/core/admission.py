@@ -3,7 +3,7 @@
 from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.policy import jumped_by
-from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.prefix import find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState
 from octavo_scheduler.core.tiers import bring_up, swap_in
@@ -33,8 +33,9 @@ class Admission:
                 return
             if sequence.faults or not self._is_placed_here(sequence, room) or not self._has_share(sequence):
                 continue
-            needed = self._needed(sequence)
-            if needed + self._margin(sequence) > room or not self._start(sequence):
+            spare = room - self._margin(sequence)
+            needed = self._needed(sequence) if self._may_fit(sequence, spare) else room + 1
+            if needed > spare or not self._start(sequence):
                 if sequence.overtaken >= self.worker.settings.max_overtakes:
                     return
                 passed.append(sequence)
@@ -47,7 +48,7 @@ class Admission:
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
         room = self.worker.room
-        for sequence in self.waiting.candidates(self.worker, self.now):
+        for sequence in self.waiting.returning(self.worker):
             if sequence.faults and self._can_start(sequence, room):
                 self._start(sequence)
                 return
@@ -55,6 +56,19 @@ class Admission:
     def _has_place(self, room: int) -> bool:
         """Whether anybody can come: with a slot and, for its last token, a page of its own."""
         return bool(self.draft.budget and self.worker.free_slots and room >= 1)
+
+    def _may_fit(self, sequence: Sequence, spare: int) -> bool:
+        """A short look before `_needed`: whether the last page that it would have to share is there to be shared."""
+        worker = self.worker
+        last = worker.num_pages(len(sequence.tokens)) - spare - 1
+        if last < 0:
+            return True
+        if sequence.state is SequenceState.SWAPPED or last >= (len(sequence.tokens) - 1) // worker.page_size:
+            return False
+        if not worker.settings.prefix_cache or find_page(worker, sequence, 0) is None:
+            return False
+        hit = find_page(worker, sequence, last)
+        return hit is not None and hit.pool is worker.device and worker.device.refs[hit.page] > 0
 
     def _margin(self, sequence: Sequence) -> int:
         """Pages that have to stay free beyond its need, unless it would run alone."""

@@ -17,7 +17,7 @@ passed over because it does not fit, or that is let in before its turn, moves th
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
-from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.prefix import find_page
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.worker import SequenceQueue, Worker
@@ -55,8 +55,6 @@ class PriorityClass:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.started = SequenceQueue()
-        """Waiting again."""
         self.num_live = 0
         self._accounts: dict[str, Account] = {}
         self._num_opened = 0
@@ -167,11 +165,27 @@ class PriorityClass:
                 if len(line) == most:
                     break
         band = line[:WARM_BAND]
-        if len(band) > 1 and all(s.overtaken < self.settings.max_overtakes for s in band):
-            warmest = max(band, key=lambda s: len(find_prefix(worker, s)))
+        if len(band) > 1 and self.settings.prefix_cache and all(s.overtaken < self.settings.max_overtakes for s in band):
+            warmest = max(band, key=lambda s: warmth(worker, s))
             line.remove(warmest)
             line.insert(0, warmest)
         return line
+
+
+def warmth(worker: Worker, sequence: Sequence) -> int:
+    """Pages of its head that can be found. Looks at few of them: where one is found, those before it are too, as a rule."""
+    most = (len(sequence.tokens) - 1) // worker.page_size
+    found, missing = 0, 1
+    while missing <= most and find_page(worker, sequence, missing - 1) is not None:
+        found, missing = missing, 2 * missing
+    missing = min(missing, most + 1)
+    while missing - found > 1:
+        middle = (found + missing) // 2
+        if find_page(worker, sequence, middle - 1) is None:
+            missing = middle
+        else:
+            found = middle
+    return found
 
 
 def jumped_by(sequence: Sequence) -> list[Sequence]:

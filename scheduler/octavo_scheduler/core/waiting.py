@@ -8,7 +8,7 @@ front of it in the order of waiting starts, once it has waited that long, after 
 """
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -18,7 +18,7 @@ from octavo_scheduler.core.policy import Account, PriorityClass
 from octavo_scheduler.core.request import RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import RequestState, WorkerState
-from octavo_scheduler.core.worker import Worker
+from octavo_scheduler.core.worker import SequenceQueue, Worker
 
 ADMISSION_WINDOW = 64
 """Waiting sequences looked at in one step."""
@@ -51,6 +51,7 @@ class Waiting:
         self.queued_of: dict[str, Load] = {}
         """By tenant; only those that have any."""
         self.pace = Pace()
+        self._started = SequenceQueue()
         self._all: OrderedDict[Sequence, None] = OrderedDict()
         self._classes: dict[int, PriorityClass] = {}
         self._ranks: list[int] = []
@@ -90,7 +91,7 @@ class Waiting:
             self._classes[spec.priority].line_up(sequence)
             self._count(spec, 1)
         else:
-            self._classes[spec.priority].started.add(sequence)
+            self._started.add(sequence)
 
     def discard(self, sequence: Sequence) -> None:
         del self._all[sequence]
@@ -99,7 +100,7 @@ class Waiting:
             self._classes[spec.priority].leave(sequence)
             self._count(spec, -1)
         else:
-            self._classes[spec.priority].started.discard(sequence)
+            self._started.discard(sequence)
 
     def _count(self, spec: RequestSpec, sign: int) -> None:
         self.queued.add(spec, sign)
@@ -112,7 +113,7 @@ class Waiting:
         """It has its first row, or has one again."""
         self._num_since_raised = 0 if sequence is self._raised else self._num_since_raised + 1
         if is_new(sequence):
-            sequence.request.account.charge_prompt(sequence.num_prompt - sequence.num_cached)
+            sequence.request.account.charge_prompt(sequence.num_prompt - sequence.request.num_cached)
             self.pace.note(sequence.num_prompt, now)
 
     def overflow(self, spec: RequestSpec) -> str | None:
@@ -145,21 +146,25 @@ class Waiting:
         """At most ADMISSION_WINDOW, in order. A draining worker takes back what it swapped out and nothing else."""
         if worker.state is not WorkerState.READY:
             return list(worker.swapped)
-        swapped: dict[int, list[Sequence]] = {}
-        for sequence in worker.swapped:
-            swapped.setdefault(sequence.request.spec.priority, []).append(sequence)
-        capacity = worker.capacity
         self._raised = self._oldest(worker, now)
         found = [self._raised] if self._raised else []
+        back = deque(self.returning(worker))
         for rank in self._ranks:
-            group = self._classes[-rank]
-            waiting = (s for s in group.started if s.longest <= capacity)
-            found += merge(swapped.get(-rank, ()), waiting, key=lambda s: s.order)
+            while back and back[0].order[0] == rank:
+                found.append(back.popleft())
             if len(found) < ADMISSION_WINDOW:
-                found += group.new(worker, ADMISSION_WINDOW - len(found))
+                found += self._classes[-rank].new(worker, ADMISSION_WINDOW - len(found))
             if len(found) >= ADMISSION_WINDOW:
                 break
         return list(dict.fromkeys(found[:ADMISSION_WINDOW]))
+
+    def returning(self, worker: Worker) -> list[Sequence]:
+        """Those of all classes, in order, that have started and could go on here."""
+        if worker.state is not WorkerState.READY:
+            return list(worker.swapped)
+        capacity = worker.capacity
+        dropped = (s for s in self._started if s.longest <= capacity)
+        return list(merge(worker.swapped, dropped, key=lambda s: s.order))
 
     def _oldest(self, worker: Worker, now: float) -> Sequence | None:
         """The sequence that has waited longest, if it is its turn and it has waited long enough."""
