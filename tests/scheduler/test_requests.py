@@ -37,6 +37,12 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
     assert result.skip_special_tokens
 
 
+def test_a_queue_deadline_counts_from_the_arrival(model: ServedModel) -> None:
+    assert parsed(model, options()).spec.queue_deadline is None
+    given = options(scheduling=pb.SchedulingOptions(queue_seconds=2.0))
+    assert parsed(model, given).spec.queue_deadline == ARRIVAL.now + 2.0
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -64,6 +70,9 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
         (options(output=pb.OutputOptions(logprobs=0)), "output.logprobs is not supported"),
         (options(constraint=pb.OutputConstraint(regex="a")), "constraint is not supported"),
         (options(scheduling=pb.SchedulingOptions(tenant="t" * 200)), "tenant is too long"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=0.0)), "queue_seconds is 0.0; it must lie in"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=math.nan)), "queue_seconds is nan"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=3601.0)), "queue_seconds is 3601.0"),
     ],
 )
 def test_what_is_out_of_range_or_not_supported_names_the_field(
