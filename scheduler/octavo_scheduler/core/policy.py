@@ -165,7 +165,11 @@ class PriorityClass:
                 if len(line) == most:
                     break
         band = line[:WARM_BAND]
-        if len(band) > 1 and self.settings.prefix_cache and all(s.overtaken < self.settings.max_overtakes for s in band):
+        if (
+            len(band) > 1
+            and self.settings.prefix_cache
+            and all(s.overtaken < self.settings.max_overtakes for s in band)
+        ):
             warmest = max(band, key=lambda s: warmth(worker, s))
             line.remove(warmest)
             line.insert(0, warmest)
