@@ -1,5 +1,7 @@
 """Who starts, or comes back, in this step: in order of policy, what fits, and nobody passed over too often."""
 
+from collections import Counter
+
 from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.policy import jumped_by
@@ -20,6 +22,8 @@ class Admission:
         self.worker = draft.worker
         self.waiting = waiting
         self.now = now
+        self._promised: Counter[str] | None = None
+        """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
         self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
 
     def admit(self) -> None:
@@ -28,7 +32,7 @@ class Admission:
         room = self.worker.room
         if not self._has_place(room):
             return
-        for sequence in self.waiting.candidates(self.worker, self.now):
+        for sequence in self.waiting.candidates(self.worker, self.now, self._has_share):
             if not self._has_place(room):
                 return
             if sequence.faults or not self._is_placed_here(sequence, room) or not self._has_share(sequence):
@@ -78,13 +82,25 @@ class Admission:
         return worker.reserve + (0 if is_new(sequence) else growth(worker, sequence))
 
     def _has_share(self, sequence: Sequence) -> bool:
-        """Whether its tenant stays within its share of the pages even when all its sequences get as long as they may."""
-        worker, tenant = self.worker, sequence.request.spec.tenant
+        """Whether its tenant stays within its share of the pages even if all its sequences get as long as they may.
+
+        A request with several branches is let in alone, whatever they come to.
+        """
+        worker = self.worker
         if worker.tenant_pages == worker.device.total:
             return True
-        promised = sum(worker.num_pages(s.longest - 1) for s in worker.running if s.request.spec.tenant == tenant)
-        longest = sequence.longest if sequence.max_tokens is not None else worker.capacity
-        return promised + worker.num_pages(longest - 1) <= worker.tenant_pages
+        if self._promised is None:
+            self._promised = Counter()
+            for running in worker.running:
+                self._promised[running.request.spec.tenant] += self._most_pages(running)
+        promised = self._promised[sequence.request.spec.tenant]
+        return not promised or promised + self._most_pages(sequence) <= worker.tenant_pages
+
+    def _most_pages(self, sequence: Sequence) -> int:
+        """Pages that it may come to need, and those branches of its request that have not forked off yet."""
+        longest = sequence.longest if sequence.max_tokens is not None else self.worker.capacity
+        num_unborn = sequence.request.spec.n - len(sequence.request.sequences)
+        return self.worker.num_pages(longest - 1) * (1 + num_unborn)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
         fits = self._needed(sequence) <= room
@@ -120,6 +136,8 @@ class Admission:
             self._share_prefix(sequence)
             if sequence.max_tokens is None:
                 sequence.max_tokens = worker.capacity - sequence.num_prompt
+        if self._promised is not None:
+            self._promised[sequence.request.spec.tenant] += self._most_pages(sequence)
         self.waiting.admitted(sequence, self.now)
         self.draft.first_row(sequence)
         return True

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 PERIOD = 1.0
 """Seconds at least between two estimates."""
-SHORTEST_WAIT, LONGEST_WAIT = 0.1, 300.0
+SHORTEST_WAIT, LONGEST_WAIT = 0.1, 60.0
 """Seconds; nobody is told to come back sooner or later than that."""
 
 
@@ -22,8 +22,10 @@ class Pace:
         self.num_tokens += num_tokens
 
     def seconds(self, num_tokens: int, now: float) -> float:
-        """How long so many tokens need; the longest wait as long as nothing is known."""
+        """How long so many tokens need; one period as long as nothing is known."""
         self._estimate(now)
+        if not self.rate:
+            return PERIOD
         if num_tokens >= LONGEST_WAIT * self.rate:
             return LONGEST_WAIT
         return max(SHORTEST_WAIT, num_tokens / self.rate)

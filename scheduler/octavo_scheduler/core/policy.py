@@ -7,6 +7,7 @@
    (those found in the prefix cache are free) and by each token of its answer when that is committed, times the token's
    price, divided by the tenant's weight. A tenant that had nothing waiting is lifted to the least counter of those that
    have, so that nobody saves up for later. What is computed again after a preemption is not charged again.
+   (With `policy=fcfs` tenants come in order of their oldest requests instead.)
 4. Of one tenant, by arrival; but of its first `WARM_BAND` sequences the one with the longest cached prefix goes first.
 
 While two tenants of a class both have requests waiting, what they were given (tokens × price ÷ weight) differs by at most
@@ -14,6 +15,7 @@ While two tenants of a class both have requests waiting, what they were given (t
 passed over because it does not fit, or that is let in before its turn, moves this by its own price at most.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -55,11 +57,12 @@ class PriorityClass:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.is_fair = settings.policy == "fair"
         self.num_live = 0
         self._accounts: dict[str, Account] = {}
         self._num_opened = 0
         self._list: list[tuple[float, int, Account]] = []
-        """A heap of the accounts with a line. A counter in it may be out of date, but is never too large."""
+        """A heap of the accounts with a line. A key in it may be out of date, but is never too large."""
         self._last: Account | None = None
         """Whose line was the last to become empty."""
 
@@ -100,7 +103,7 @@ class PriorityClass:
         account.line.add(sequence)
         if not account.is_listed:
             account.is_listed = True
-            heappush(self._list, (account.counter, account.number, account))
+            heappush(self._list, (self._key(account), account.number, account))
 
     def leave(self, sequence: Sequence) -> None:
         """A new sequence waits no longer."""
@@ -115,55 +118,66 @@ class PriorityClass:
             first = self._last
         return first.counter if first else 0.0
 
+    def _key(self, account: Account) -> float:
+        """What the accounts with a line are ordered by. It never gets smaller while they have one."""
+        return account.counter if self.is_fair else account.line[0].request.arrival
+
     def _first(self) -> Account | None:
-        """The account with a line that was given least."""
+        """The account with a line whose turn it is."""
         while self._list:
-            counter, _, account = self._list[0]
+            key, _, account = self._list[0]
             if not account.line:
                 heappop(self._list)
                 account.is_listed = False
-            elif counter < account.counter:
-                heapreplace(self._list, (account.counter, account.number, account))
+            elif key < self._key(account):
+                heapreplace(self._list, (self._key(account), account.number, account))
             else:
                 return account
         return None
 
-    def new(self, worker: Worker, most: int) -> list[Sequence]:
-        """At most so many new sequences in order, as if each one offered were admitted and charged for its prompt."""
+    def new(self, worker: Worker, most: int, has_share: Callable[[Sequence], bool]) -> list[Sequence]:
+        """At most so many new sequences in order, as if each one offered were admitted and charged for its prompt.
+
+        `has_share` says whether the tenant's share of the worker allows for one more sequence.
+        """
         offered: list[Sequence] = []
         listed: list[Account] = []
         turns: list[tuple[float, int, int, list[Sequence]]] = []
         while len(offered) < most:
             first = self._first()
-            if first is not None and (not turns or (first.counter, first.number) < turns[0][:2]):
+            if first is not None and (not turns or (self._key(first), first.number) < turns[0][:2]):
                 heappop(self._list)
                 listed.append(first)
-                if line := self._line(first, worker, most):
-                    heappush(turns, (first.counter, first.number, 0, line))
+                if line := self._line(first, worker, most, has_share):
+                    heappush(turns, (self._key(first), first.number, 0, line))
                 continue
             if not turns:
                 break
-            counter, number, place, line = turns[0]
+            key, number, place, line = turns[0]
             sequence = line[place]
             offered.append(sequence)
-            if place + 1 < len(line):
-                price = sequence.request.account.prompt_price * sequence.num_prompt
-                heapreplace(turns, (counter + price, number, place + 1, line))
-            else:
+            if place + 1 == len(line):
                 heappop(turns)
+                continue
+            price = sequence.request.account.prompt_price * sequence.num_prompt
+            following = key + price if self.is_fair else line[place + 1].request.arrival
+            heapreplace(turns, (following, number, place + 1, line))
         for account in listed:
-            heappush(self._list, (account.counter, account.number, account))
+            heappush(self._list, (self._key(account), account.number, account))
         return offered
 
-    def _line(self, account: Account, worker: Worker, most: int) -> list[Sequence]:
+    def _line(
+        self, account: Account, worker: Worker, most: int, has_share: Callable[[Sequence], bool]
+    ) -> list[Sequence]:
         """The head of a tenant's line, without what this worker cannot hold, the warmest of the first few in front."""
         capacity = worker.capacity
         line: list[Sequence] = []
         for sequence in account.line:
-            if sequence.longest <= capacity:
-                line.append(sequence)
-                if len(line) == most:
-                    break
+            if sequence.longest > capacity:
+                continue
+            if len(line) == most or not has_share(sequence):
+                break
+            line.append(sequence)
         band = line[:WARM_BAND]
         if (
             len(band) > 1

@@ -9,7 +9,7 @@ front of it in the order of waiting starts, once it has waited that long, after 
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 
@@ -75,7 +75,7 @@ class Waiting:
         if spec.priority not in self._classes:
             self._classes[spec.priority] = PriorityClass(self.settings)
             insort(self._ranks, -spec.priority)
-        return self._classes[spec.priority].open(spec.tenant if self.settings.policy == "fair" else "")
+        return self._classes[spec.priority].open(spec.tenant)
 
     def close(self, spec: RequestSpec, account: Account) -> None:
         """That request has ended."""
@@ -142,8 +142,11 @@ class Waiting:
         """How long what is queued now will take to start, if it goes on as it did lately."""
         return self.pace.seconds(self.queued.tokens, now)
 
-    def candidates(self, worker: Worker, now: float) -> list[Sequence]:
-        """At most ADMISSION_WINDOW, in order. A draining worker takes back what it swapped out and nothing else."""
+    def candidates(self, worker: Worker, now: float, has_share: Callable[[Sequence], bool]) -> list[Sequence]:
+        """At most ADMISSION_WINDOW, in order, new ones only of tenants whose share of the worker allows for them.
+
+        A draining worker takes back what it swapped out and nothing else.
+        """
         if worker.state is not WorkerState.READY:
             return list(worker.swapped)
         self._raised = self._oldest(worker, now)
@@ -153,7 +156,7 @@ class Waiting:
             while back and back[0].order[0] == rank:
                 found.append(back.popleft())
             if len(found) < ADMISSION_WINDOW:
-                found += self._classes[-rank].new(worker, ADMISSION_WINDOW - len(found))
+                found += self._classes[-rank].new(worker, ADMISSION_WINDOW - len(found), has_share)
             if len(found) >= ADMISSION_WINDOW:
                 break
         return list(dict.fromkeys(found[:ADMISSION_WINDOW]))

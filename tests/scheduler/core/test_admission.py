@@ -4,7 +4,7 @@ from math import ceil
 
 import pytest
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.settings import PreemptMode
+from octavo_scheduler.core.settings import PolicyName, PreemptMode
 
 from tests.doubles.paper_worker import PaperWorker, answer
 from tests.doubles.table_top import TableTop
@@ -141,11 +141,24 @@ def test_what_a_share_cannot_hold_is_refused_with_the_numbers_and_an_open_answer
     assert len(table.tokens["open"]) == 8 * 4 + 1 - 10
 
 
-def test_a_capped_tenant_does_not_hold_up_the_others() -> None:
-    table = WatchedTable(Settings(max_tenant_share=0.25, max_overtakes=0), pages=64, slots=16)
-    table.flood("a", 20, prompt=9, answer=12)
+@pytest.mark.parametrize("policy", ["fair", "fcfs"])
+def test_a_capped_tenant_does_not_hold_up_the_others_however_much_it_has_waiting(policy: PolicyName) -> None:
+    settings = Settings(max_tenant_share=0.25, max_overtakes=0, policy=policy, tenant_weights={"a": 1000.0})
+    table = WatchedTable(settings, pages=64, slots=16)
+    table.flood("a", 100, prompt=9, answer=12)
     table.flood("b", 2, prompt=9, answer=12)
     table.turn()
     running = [s.request.spec.tenant for s in table.core.workers["w"].running]
     assert running.count("b") == 2
     assert running.count("a") == 16 // ceil(20 / 4)
+
+
+def test_branches_that_have_not_forked_off_yet_count_in_their_tenants_share() -> None:
+    table = WatchedTable(Settings(max_tenant_share=0.5), pages=64, slots=16)
+    table.submit("three", [1] * 20, 16, n=3)
+    table.submit("one", [2] * 20, 16)
+    table.turn()
+    assert [s.request.spec.id for s in table.core.workers["w"].running] == ["three"] * 3
+    table.submit("alone", [1] * 20, 16, n=8)
+    table.run()
+    assert len(table.finished) == 3 + 1 + 8
