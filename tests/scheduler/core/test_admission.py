@@ -103,6 +103,14 @@ def test_no_reserve_keeps_a_worker_idle_while_anybody_waits(growth: int, reserve
     table.assert_empty()
 
 
+def test_a_sequence_that_needs_the_whole_pool_comes_back_when_it_would_run_alone() -> None:
+    table = WatchedTable(Settings(preempt="drop", readmit_growth=10_000, max_reserve_share=0.9), pages=16)
+    table.flood("a", 3, prompt=8, answer=56)
+    table.run()
+    assert len(table.finished) == 3
+    assert sum(end.preemptions for end in table.finished.values()) > 0
+
+
 def test_a_reserve_is_gone_some_time_after_the_last_preemption() -> None:
     table = overload(Settings(preempt="drop"))
     worker = table.core.workers["w"]

@@ -1,5 +1,6 @@
 """Who goes first: classes, fair shares between tenants, warm prefixes. Shares are counted in tokens, never in time."""
 
+import random
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from octavo_scheduler.core import Settings
 from octavo_scheduler.core.policy import MOST_IDLE_ACCOUNTS, WARM_BAND
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.settings import PolicyName
+from octavo_scheduler.core.states import RequestState
 
 from tests.doubles.watched_table import WatchedTable
 
@@ -89,7 +91,7 @@ def test_a_tenant_saves_nothing_up_while_it_asks_for_nothing() -> None:
 def test_a_tenant_is_not_forgiven_for_leaving_and_coming_back() -> None:
     """It always has one dear request, never two, against a flood of cheap ones."""
     table = WatchedTable(Settings(), slots=1)
-    table.flood("b", 400, prompt=4, answer=4)
+    table.flood("b", 200, prompt=4, answer=4)
     gap = 0.0
     while table.num_queued("b"):
         table.flood("a", 1, prompt=40, answer=40)
@@ -101,15 +103,47 @@ def test_a_tenant_is_not_forgiven_for_leaving_and_coming_back() -> None:
 
 
 def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten() -> None:
-    table = WatchedTable(Settings(), slots=1)
+    table = WatchedTable(Settings(), slots=2)
+    table.flood("heavy", 1, prompt=40, answer=200)
     table.flood("steady", 400, prompt=4, answer=2)
-    for number in range(300):
+    while "heavy0" not in table.finished:
+        table.turn()
+    for number in range(200):
         table.flood(f"t{number}", 1, prompt=4, answer=2)
-        while f"t{number}{400 + number}" not in table.finished:
+        while f"t{number}{401 + number}" not in table.finished:
             table.turn()
         assert table.core.waiting.num_accounts <= 2 * len(table.core.requests) + MOST_IDLE_ACCOUNTS + 1
+    for number in range(MOST_IDLE_ACCOUNTS + 400):
+        table.flood(f"u{number}", 1, prompt=2, answer=1)
+        table.abort(next(reversed(table.tokens)))
+    table.flood("heavy", 1, prompt=4, answer=2)
+    heavy = table.core.requests[next(reversed(table.tokens))].account.counter
+    assert heavy >= Settings.answer_token_price * 200
     table.run()
     table.assert_empty()
+
+
+def test_slots_that_are_free_at_once_are_shared() -> None:
+    table = WatchedTable(Settings(), slots=8)
+    table.flood("a", 20, prompt=4, answer=2)
+    table.flood("b", 20, prompt=4, answer=2)
+    table.plan("w")
+    assert sorted(name[0] for name in table.admitted) == ["a"] * 4 + ["b"] * 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tenant_that_was_given_least_is_offered_first(seed: int) -> None:
+    draw = random.Random(seed)
+    table = WatchedTable(Settings(prompt_token_price=draw.choice([0.0, 1.0])), slots=3)
+    for _ in range(30):
+        table.flood(draw.choice("abcde"), draw.choice([1, 1, 80]), draw.randrange(2, 9), draw.randrange(1, 30))
+        for _ in range(draw.randrange(6)):
+            table.turn()
+        new = [s for s in table.core.waiting if s.request.state is RequestState.QUEUED]
+        offered = table.core.waiting.candidates(table.core.workers["w"], table.now, lambda sequence: True)
+        if new:
+            least = min(s.request.account.counter for s in new)
+            assert offered[0].request.account.counter == least
 
 
 def test_tokens_found_in_the_prefix_cache_are_free_and_what_is_computed_again_is_not_charged_again() -> None:
