@@ -16,7 +16,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation replay-check bench-core clean
+.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation replay-check bench-core overload clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-core: $(DEV_STAMP) ## Time plan, apply and the way over ipc for 256 decodi
 
 utilisation: $(DEV_STAMP) ## Count how many held KV slots hold tokens on workload W (some minutes)
 	$(BIN)/python -m benchmarks.utilisation $(if $(MODEL),--model "$(MODEL)")
+
+overload: $(DEV_STAMP) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
+	$(BIN)/python -m benchmarks.overload
 
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -184,7 +184,10 @@ class Answer:
 
 
 def _refusal(refused: Refused) -> errors.RequestError:
-    kinds = {"QUEUE_FULL": errors.Overloaded, "NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
+    if refused.reason == "QUEUE_FULL":
+        wait = "" if refused.retry_after is None else f"; try again in about {refused.retry_after:.1f} s"
+        return errors.Overloaded(refused.message + wait, refused.retry_after)
+    kinds = {"NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
     return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
 
 

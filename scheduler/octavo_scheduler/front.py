@@ -75,7 +75,8 @@ class Front:
         if self.is_draining:
             raise errors.Unavailable("the scheduler is shutting down")
         seconds = MAX_REQUEST_SECONDS if time_remaining is None else min(time_remaining, MAX_REQUEST_SECONDS)
-        return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), deadline=time.monotonic() + seconds)
+        now = time.monotonic()
+        return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)
 
     async def stream(self, parsed: Parsed) -> AsyncIterator[Event]:
         """Begin, pieces, End. Raises RequestError where the request cannot be served."""

@@ -34,6 +34,8 @@ class Arrival:
 
     id: str
     seed: int
+    now: float
+    """Monotonic seconds."""
     deadline: float | None
 
 
@@ -115,6 +117,7 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         tenant=scheduling.tenant,
         salt=scheduling.cache_salt if scheduling.HasField("cache_salt") else scheduling.tenant,
         deadline=arrival.deadline,
+        queue_deadline=_queue_deadline(scheduling, arrival.now),
     )
     output = options.output
     return Parsed(
@@ -163,6 +166,14 @@ def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.Sto
 def _num_answers(sampling: inference_pb2.SamplingOptions) -> int:
     _require(sampling.n <= limits.MAX_ANSWERS, f"n is {sampling.n}; it must lie between 1 and {limits.MAX_ANSWERS}")
     return max(sampling.n, 1)
+
+
+def _queue_deadline(scheduling: inference_pb2.SchedulingOptions, now: float) -> float | None:
+    if not scheduling.HasField("queue_seconds"):
+        return None
+    seconds, most = scheduling.queue_seconds, limits.MAX_REQUEST_SECONDS
+    _require(0 < seconds <= most, f"queue_seconds is {seconds}; it must lie in (0, {most:g}]")
+    return now + seconds
 
 
 def _stop_token_ids(model: ServedModel, ids: Sequence[int]) -> frozenset[int]:

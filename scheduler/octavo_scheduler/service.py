@@ -37,7 +37,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             parsed = self._parse_prompt(request, context)
             return await self._whole(parsed, pb.GenerateResponse(request_id=parsed.label))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def GenerateStream(
         self, request: pb.GenerateStreamRequest, context: Context
@@ -47,14 +47,14 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             async for event in self._front.stream(parsed):
                 yield pb.GenerateStreamResponse(request_id=parsed.label, **_event(event))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:
         try:
             parsed = self._parse_chat(request, context)
             return await self._whole(parsed, pb.ChatResponse(request_id=parsed.label))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> AsyncIterator[pb.ChatStreamResponse]:
         try:
@@ -62,7 +62,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             async for event in self._front.stream(parsed):
                 yield pb.ChatStreamResponse(request_id=parsed.label, **_event(event))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         model = self._front.model

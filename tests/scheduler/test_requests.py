@@ -9,7 +9,7 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
 from octavo_scheduler.tokens import Vocabulary
 
-ARRIVAL = Arrival(id="id", seed=77, deadline=1.0)
+ARRIVAL = Arrival(id="id", seed=77, now=0.5, deadline=1.0)
 
 
 def options(**fields: object) -> pb.GenerationOptions:
@@ -35,6 +35,12 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
     assert result.spec.stop_token_ids == model.end_token_ids
     assert result.label == "id"
     assert result.skip_special_tokens
+
+
+def test_a_queue_deadline_counts_from_the_arrival(model: ServedModel) -> None:
+    assert parsed(model, options()).spec.queue_deadline is None
+    given = options(scheduling=pb.SchedulingOptions(queue_seconds=2.0))
+    assert parsed(model, given).spec.queue_deadline == ARRIVAL.now + 2.0
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,9 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
         (options(output=pb.OutputOptions(logprobs=0)), "output.logprobs is not supported"),
         (options(constraint=pb.OutputConstraint(regex="a")), "constraint is not supported"),
         (options(scheduling=pb.SchedulingOptions(tenant="t" * 200)), "tenant is too long"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=0.0)), "queue_seconds is 0.0; it must lie in"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=math.nan)), "queue_seconds is nan"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=3601.0)), "queue_seconds is 3601.0"),
     ],
 )
 def test_what_is_out_of_range_or_not_supported_names_the_field(

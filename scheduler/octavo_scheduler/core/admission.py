@@ -1,64 +1,106 @@
 """Who starts, or comes back, in this step: in order of policy, what fits, and nobody passed over too often."""
 
-from collections.abc import Iterable, Iterator
-from heapq import merge
-from itertools import islice
+from collections import Counter
 
+from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.policy import jumped_by
+from octavo_scheduler.core.prefix import find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
-from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState, WorkerState
+from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState
 from octavo_scheduler.core.tiers import bring_up, swap_in
-from octavo_scheduler.core.worker import SequenceQueue, Worker
-
-ADMISSION_WINDOW = 64
-"""Waiting sequences looked at in one step."""
+from octavo_scheduler.core.waiting import Waiting, is_new
+from octavo_scheduler.core.worker import Worker
 
 
 class Admission:
     """Of one step of one worker."""
 
-    def __init__(self, draft: Draft, waiting: SequenceQueue, others: list[Worker]) -> None:
+    def __init__(self, draft: Draft, waiting: Waiting, others: list[Worker], now: float) -> None:
         """`others`: the other workers that could take a sequence right now."""
         self.draft = draft
         self.worker = draft.worker
         self.waiting = waiting
+        self.now = now
+        self._promised: Counter[str] | None = None
+        """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
         self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
         passed: list[Sequence] = []
         room = self.worker.room
-        for sequence in list(islice(self._candidates(), ADMISSION_WINDOW)):
-            if not self.draft.budget or not self.worker.free_slots or room < 1:
-                return  # whoever comes needs a slot and, for its last token, a page of its own
-            if sequence.faults or not self._is_placed_here(sequence, room):
+        if not self._has_place(room):
+            return
+        for sequence in self.waiting.candidates(self.worker, self.now, self._has_share):
+            if not self._has_place(room):
+                return
+            if sequence.faults or not self._is_placed_here(sequence, room) or not self._has_share(sequence):
                 continue
-            needed = self._needed(sequence)
-            if needed > room or not self._start(sequence):
+            spare = room - self._margin(sequence)
+            needed = self._needed(sequence) if self._may_fit(sequence, spare) else room + 1
+            if needed > spare or not self._start(sequence):
                 if sequence.overtaken >= self.worker.settings.max_overtakes:
                     return
                 passed.append(sequence)
                 continue
             room -= needed + 1
-            for other in passed:
+            for other in dict.fromkeys(passed + jumped_by(sequence)):
                 other.overtaken += 1
             sequence.overtaken = 0
 
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
         room = self.worker.room
-        for sequence in islice(self._candidates(), ADMISSION_WINDOW):
+        for sequence in self.waiting.returning(self.worker):
             if sequence.faults and self._can_start(sequence, room):
                 self._start(sequence)
                 return
 
-    def _candidates(self) -> Iterator[Sequence]:
-        """In order. A draining worker takes back what it swapped out and nothing else."""
-        capacity = self.worker.capacity
-        is_ready = self.worker.state is WorkerState.READY
-        waiting: Iterable[Sequence] = (s for s in self.waiting if s.longest <= capacity) if is_ready else ()
-        return merge(self.worker.swapped, waiting, key=lambda sequence: sequence.order)
+    def _has_place(self, room: int) -> bool:
+        """Whether anybody can come: with a slot and, for its last token, a page of its own."""
+        return bool(self.draft.budget and self.worker.free_slots and room >= 1)
+
+    def _may_fit(self, sequence: Sequence, spare: int) -> bool:
+        """A short look before `_needed`: whether the last page that it would have to share is there to be shared."""
+        worker = self.worker
+        last = worker.num_pages(len(sequence.tokens)) - spare - 1
+        if last < 0:
+            return True
+        if sequence.state is SequenceState.SWAPPED or last >= (len(sequence.tokens) - 1) // worker.page_size:
+            return False
+        if not worker.settings.prefix_cache or find_page(worker, sequence, 0) is None:
+            return False
+        hit = find_page(worker, sequence, last)
+        return hit is not None and hit.pool is worker.device and worker.device.refs[hit.page] > 0
+
+    def _margin(self, sequence: Sequence) -> int:
+        """Pages that have to stay free beyond its need, unless it would run alone."""
+        worker = self.worker
+        if not worker.running:
+            return 0
+        return worker.reserve + (0 if is_new(sequence) else growth(worker, sequence))
+
+    def _has_share(self, sequence: Sequence) -> bool:
+        """Whether its tenant stays within its share of the pages even if all its sequences get as long as they may.
+
+        A request with several branches is let in alone, whatever they come to.
+        """
+        worker = self.worker
+        if worker.tenant_pages == worker.device.total:
+            return True
+        if self._promised is None:
+            self._promised = Counter()
+            for running in worker.running:
+                self._promised[running.request.spec.tenant] += self._most_pages(running)
+        promised = self._promised[sequence.request.spec.tenant]
+        return not promised or promised + self._most_pages(sequence) <= worker.tenant_pages
+
+    def _most_pages(self, sequence: Sequence) -> int:
+        """Pages that it may come to need, and those branches of its request that have not forked off yet."""
+        longest = sequence.longest if sequence.max_tokens is not None else self.worker.capacity
+        num_unborn = sequence.request.spec.n - len(sequence.request.sequences)
+        return self.worker.num_pages(longest - 1) * (1 + num_unborn)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
         fits = self._needed(sequence) <= room
@@ -94,6 +136,9 @@ class Admission:
             self._share_prefix(sequence)
             if sequence.max_tokens is None:
                 sequence.max_tokens = worker.capacity - sequence.num_prompt
+        if self._promised is not None:
+            self._promised[sequence.request.spec.tenant] += self._most_pages(sequence)
+        self.waiting.admitted(sequence, self.now)
         self.draft.first_row(sequence)
         return True
 

@@ -75,7 +75,7 @@ class Core:
             and other.free_slots
             and self._takes_plans(other)
         ]
-        plan = Planner(worker, self.waiting, others).build()
+        plan = Planner(worker, self.waiting, others, now).build()
         for new_slot in plan.new_slots if plan else ():
             request = new_slot.sequence.request
             if request.state is RequestState.QUEUED:
@@ -167,6 +167,7 @@ class Core:
         if sequence.faults:
             sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
+        request.account.charge_answer()
         outputs.append(Committed(request.spec.id, sequence.branch, position, token))
         if token in request.spec.stop_token_ids:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
