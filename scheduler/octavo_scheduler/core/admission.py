@@ -28,6 +28,8 @@ class Admission:
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
+        if not self.waiting and not self.worker.swapped:
+            return
         passed: list[Sequence] = []
         room = self.worker.room
         if not self._has_place(room):
@@ -51,9 +53,10 @@ class Admission:
 
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
-        room = self.worker.room
-        for sequence in self.waiting.returning(self.worker):
-            if sequence.faults and self._can_start(sequence, room):
+        suspects = [sequence for sequence in self.waiting.returning(self.worker) if sequence.faults]
+        room = self.worker.room if suspects else 0
+        for sequence in suspects:
+            if self._can_start(sequence, room):
                 self._start(sequence)
                 return
 

@@ -54,7 +54,7 @@ class Draft:
         """
         worker = self.worker
         while True:
-            num_copied = worker.shares_last_page(sequence)
+            num_copied = bool(worker.shared_gaps) and worker.shares_last_page(sequence)
             lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
             if not lacking:
                 return True
