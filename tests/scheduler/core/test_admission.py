@@ -103,12 +103,15 @@ def test_no_reserve_keeps_a_worker_idle_while_anybody_waits(growth: int, reserve
     table.assert_empty()
 
 
-def test_a_sequence_that_needs_the_whole_pool_comes_back_when_it_would_run_alone() -> None:
+@pytest.mark.parametrize("answer_tokens", range(25, 30))
+def test_a_sequence_that_needs_the_whole_pool_comes_back_when_it_would_run_alone(answer_tokens: int) -> None:
+    """The other one ends just after it was preempted, when the reserve is large and no step will make it smaller."""
     table = WatchedTable(Settings(preempt="drop", readmit_growth=10_000, max_reserve_share=0.9), pages=16)
-    table.flood("a", 3, prompt=8, answer=56)
+    table.flood("a", 1, prompt=8, answer=answer_tokens)
+    table.flood("b", 1, prompt=8, answer=56)
     table.run()
-    assert len(table.finished) == 3
-    assert sum(end.preemptions for end in table.finished.values()) > 0
+    assert table.finished["b1"].preemptions == 1
+    assert len(table.tokens["b1"]) == 56
 
 
 def test_a_reserve_is_gone_some_time_after_the_last_preemption() -> None:
