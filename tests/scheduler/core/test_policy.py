@@ -113,9 +113,9 @@ def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten
         while f"t{number}{401 + number}" not in table.finished:
             table.turn()
         assert table.core.waiting.num_accounts <= 2 * len(table.core.requests) + MOST_IDLE_ACCOUNTS + 1
-    for number in range(MOST_IDLE_ACCOUNTS + 400):
-        table.flood(f"u{number}", 1, prompt=2, answer=1)
-        table.abort(next(reversed(table.tokens)))
+    for number in range(2 * len(table.core.requests) + MOST_IDLE_ACCOUNTS):
+        table.core.submit(RequestSpec(id=f"u{number}", prompt=(1,), tenant=f"u{number}"), table.now)
+        table.core.abort(f"u{number}", table.now)
     table.flood("heavy", 1, prompt=4, answer=2)
     heavy = table.core.requests[next(reversed(table.tokens))].account.counter
     assert heavy >= Settings.answer_token_price * 200
