@@ -103,8 +103,8 @@ def test_a_tenant_is_not_forgiven_for_leaving_and_coming_back() -> None:
 
 
 def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten() -> None:
-    table = WatchedTable(Settings(), slots=2)
-    table.flood("heavy", 1, prompt=40, answer=200)
+    table = WatchedTable(Settings(tenant_weights={"heavy": 0.01}), slots=2)
+    table.flood("heavy", 1, prompt=40, answer=20)
     table.flood("steady", 400, prompt=4, answer=2)
     while "heavy0" not in table.finished:
         table.turn()
@@ -118,7 +118,7 @@ def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten
         table.core.abort(f"u{number}", table.now)
     table.flood("heavy", 1, prompt=4, answer=2)
     heavy = table.core.requests[next(reversed(table.tokens))].account.counter
-    assert heavy >= Settings.answer_token_price * 200
+    assert heavy == 100 * (Settings.prompt_token_price * 40 + Settings.answer_token_price * 20)
     table.run()
     table.assert_empty()
 
