@@ -29,9 +29,9 @@ def test_FL01_with_a_tiny_budget_a_long_prompt_holds_up_nobody_for_longer_than_i
 @pytest.mark.parametrize("most", [0, 1, 3, 5])
 def test_FL02_what_fits_passes_a_head_that_does_not_and_then_no_more(most: int) -> None:
     table = WatchedTable(Settings(max_overtakes=most), pages=8, slots=8)
-    table.submit("holds", [9] * 8, 20)
+    table.submit("holds", [9] * 8, 20, tenant="small")
     table.turn()
-    table.submit("head", [1] * 24, 4)
+    table.submit("head", [1] * 24, 4, tenant="small")
     table.flood("small", 10, prompt=2, answer=2)
     table.run()
     assert table.admitted.index("head") - 1 == most
