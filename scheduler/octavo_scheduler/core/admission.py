@@ -31,6 +31,7 @@ class Admission:
         if not self.waiting and not self.worker.swapped:
             return
         passed: list[Sequence] = []
+        most_overtakes = self.worker.settings.max_overtakes
         room = self.worker.room
         if not self._has_place(room):
             return
@@ -42,7 +43,7 @@ class Admission:
             spare = room - self._margin(sequence)
             needed = self._needed(sequence) if self._may_fit(sequence, spare) else room + 1
             if needed > spare or not self._start(sequence):
-                if sequence.overtaken >= self.worker.settings.max_overtakes:
+                if sequence.overtaken >= most_overtakes:
                     return
                 passed.append(sequence)
                 continue
@@ -50,6 +51,8 @@ class Admission:
             for other in dict.fromkeys(passed + jumped_by(sequence)):
                 other.overtaken += 1
             sequence.overtaken = 0
+            if any(other.overtaken >= most_overtakes for other in passed):
+                return
 
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
