@@ -68,6 +68,7 @@ class PaperWorker:
     def hello(self, worker_id: str = "paper", digest: bytes = b"paper") -> step_pb2.Hello:
         return step_pb2.Hello(
             protocol_major=1,
+            protocol_minor=1,
             worker_id=worker_id,
             weights_digest=digest,
             geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=1024, layout="paper"),

@@ -99,7 +99,7 @@ class Draft:
         for branch in range(1, request.spec.n):
             sequence = Sequence.of(request, branch)
             request.sequences.append(sequence)
-            if self.worker.free_slots:
+            if self.worker.free_slots and self.worker.joined.can_fork:
                 self._fork(trunk, sequence, num_tokens)
                 self.plan.row_samples[-1] += 1
             else:
