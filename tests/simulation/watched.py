@@ -1,0 +1,288 @@
+"""The production core under observation: after every event the laws hold for what it touched, or Violation is raised."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from octavo_scheduler.core import Core, Settings, events
+from octavo_scheduler.core.audit import violations
+from octavo_scheduler.core.events import Event, Finished, Output, Refused
+from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
+from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.worker import Worker
+
+from tests.simulation import laws
+from tests.simulation.coverage import Coverage
+from tests.simulation.oracle import Oracle
+from tests.simulation.violation import Violation
+
+FULL_AUDIT_EVERY = 64
+"""Events between two audits of everything, by these laws and by the core's own auditor."""
+
+NAMES: dict[type, str] = {
+    events.StepDone: "step done",
+    events.Nack: "nack",
+    events.Lost: "lost",
+    events.Joined: "joined",
+    events.Drain: "drain",
+    events.Rates: "rates",
+}
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What the simulation knows of a worker that the core believes to be here."""
+
+    answer: Callable[[int], tuple[tuple[int, ...], bool] | None]
+    """The tokens that the worker answered to a step in this stay, and whether a fault spoilt them."""
+    is_blameless: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A row as it is when its step is acknowledged."""
+
+    request: str
+    salt: str
+    tokens: list[int]
+    table: list[int]
+    computed: int
+
+
+class WatchedCore(Core):
+    def __init__(self, settings: Settings, oracle: Oracle, coverage: Coverage, stay: Callable[[str], Stay]) -> None:
+        super().__init__(settings)
+        self.oracle, self.coverage = oracle, coverage
+        self.num_events = 0
+        self.num_plans = 0
+        self.stays: dict[str, Stay] = {}
+        self.num_lost = 0
+        self.tell: Callable[[str], None] | None = None
+        self._stay = stay
+        self._known: dict[str, dict[int, tuple[bytes, tuple[int, ...]]]] = {}
+        self._salts: dict[str, dict[int, str]] = {}
+
+    # the verbs --------------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, now: float) -> list[Output]:
+        waiting = len(self.waiting)
+        outputs = super().submit(spec, now)
+        if self.tell:
+            self.tell(f"{spec} -> {outputs}")
+        for output in outputs:
+            self._check_refusal(output, waiting)
+        self._check(requests=(spec.id,))
+        return outputs
+
+    def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
+        workers = self._of_request(request_id, "abort" if at is None else "abort at")
+        outputs = super().abort(request_id, now, at)
+        if self.tell:
+            self.tell(f"abort {request_id} at {at} -> {outputs}")
+        self._check(workers)
+        return outputs
+
+    def plan(self, worker_id: str, now: float) -> StepPlan | None:
+        worker = self.workers[worker_id]
+        running, waiting = list(worker.running), list(self.waiting)
+        computed = {s: s.state for s in waiting}
+        plan = super().plan(worker_id, now)
+        if plan is None:
+            if len(worker.running) != len(running) or len(self.waiting) != len(waiting):
+                raise Violation("no plan was made and sequences moved")
+            return None
+        self.num_plans += 1
+        if self.tell:
+            self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
+        self._cover("plan", worker, (*running, *waiting, *worker.swapped))
+        for sequence in running:
+            if sequence.state is not SequenceState.RUNNING:
+                self.oracle.asked[sequence.request.spec.id].preemptions += 1
+        self._admitted(worker, plan, computed, now)
+        self._hold(laws.broken_by_plan(worker, plan))
+        self._check((worker,))
+        return plan
+
+    def apply(self, event: Event, now: float) -> list[Output]:
+        if isinstance(event, events.Tick):
+            return self._tick(event, now)
+        workers: Iterable[Worker] = self.workers.values()
+        if not isinstance(event, events.Flush):
+            workers = self._before(event)
+        else:
+            for worker in workers:
+                self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting))
+        wrote: list[Written] = []
+        if isinstance(event, events.StepDone):
+            wrote = self._check_answer(event)
+        outputs = super().apply(event, now)
+        if self.tell:
+            self.tell(f"{event} -> {outputs}")
+        if isinstance(event, events.Joined):
+            self.stays[event.worker] = self._stay(event.worker)
+            workers = (self.workers[event.worker],)
+            self._known[event.worker], self._salts[event.worker] = {}, {}
+        self._check(workers, (row.request for row in wrote), wrote)
+        return outputs
+
+    def _tick(self, event: events.Tick, now: float) -> list[Output]:
+        due = self.oracle.overdue(now)
+        workers = [worker for name in due for worker in self._of_request(name, "deadline")]
+        outputs = super().apply(event, now)
+        if {o.request for o in outputs if isinstance(o, Finished) and o.reason is FinishReason.DEADLINE} != set(due) & (
+            {o.request for o in outputs}
+        ) or any(name in self.requests for name in due):
+            raise Violation(f"the deadlines of {due} have passed, and {outputs} came of it")
+        if due:
+            self._check(workers)
+        else:
+            self.num_events += 1
+        return outputs
+
+    # before an event --------------------------------------------------------------------------------------------------
+
+    def _before(self, event: Event) -> tuple[Worker, ...]:
+        """Notes what the event meets, and counts the failures that it blames on requests."""
+        kind, worker = NAMES[type(event)], self.workers.get(event.worker)  # type: ignore[union-attr]
+        if worker is None:
+            self.coverage.worker("GONE", kind)
+            if isinstance(event, events.Joined):
+                self._cover_sequences(kind, self.waiting)
+            return ()
+        waiting = self.waiting if isinstance(event, events.Joined) else ()
+        ended = [s for plan in worker.in_flight for s in plan.rows if s.state is SequenceState.DONE]
+        self._cover(kind, worker, (*worker.running, *worker.swapped, *waiting, *ended))
+        if isinstance(event, events.Nack | events.Lost):
+            self._cover_sequences(kind, self.waiting)
+            for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
+                self.oracle.asked[sequence.request.spec.id].failures += 1
+        if isinstance(event, events.Lost):
+            self.num_lost += 1
+            if self.stays[event.worker].is_blameless():
+                raise Violation(f"worker {event.worker} is given up without a reason")
+        return (worker,)
+
+    def _of_request(self, name: str, kind: str) -> list[Worker]:
+        request = self.requests.get(name)
+        if request is None:
+            return []
+        self._cover_sequences(kind, request.sequences)
+        return [s.worker for s in request.sequences if s.worker is not None]
+
+    def _cover(self, kind: str, worker: Worker, sequences: Iterable[Sequence]) -> None:
+        self.coverage.worker(worker.state.name, kind)
+        self._cover_sequences(kind, sequences)
+
+    def _cover_sequences(self, kind: str, sequences: Iterable[Sequence]) -> None:
+        for sequence in sequences:
+            self.coverage.sequence(sequence.state.name, kind)
+
+    def _check_answer(self, event: events.StepDone) -> "list[Written]":
+        """I12: a result counts only if the worker gave it, in this stay, to the oldest step in flight."""
+        worker = self.workers.get(event.worker)
+        if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
+            return []
+        answer = self.stays[event.worker].answer(event.step)
+        if answer is None or answer[0] != event.tokens:
+            raise Violation(f"step {event.step} of worker {event.worker} was answered with {answer}, not {event.tokens}")
+        if not answer[1]:
+            for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
+                self.oracle.asked[sequence.request.spec.id].failures += 1
+        plan = worker.in_flight[0]
+        return [
+            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
+            for s, count in zip(plan.rows, plan.row_tokens, strict=True)
+        ]
+
+    # after an event ---------------------------------------------------------------------------------------------------
+
+    def _check(
+        self, workers: Iterable[Worker] = (), requests: Iterable[str] = (), wrote: "Iterable[Written]" = ()
+    ) -> None:
+        self.num_events += 1
+        if self.num_events % FULL_AUDIT_EVERY == 0:
+            self.check_all()
+        for worker in workers:
+            if worker.id in self.workers:
+                self._hold(laws.broken_by_worker(worker))
+                self._check_findable(worker, wrote)
+            elif worker.running or worker.swapped or worker.in_flight or worker.state is not WorkerState.GONE:
+                raise Violation("a worker that is gone has sequences")
+        for name in requests:
+            if name in self.requests:
+                self._hold(laws.broken_by_request(self, self.requests[name]))
+
+    def check_all(self) -> None:
+        self._hold(laws.broken_by_core(self))
+        self._hold(violations(self))
+        if self.requests.keys() - self.oracle.asked.keys():
+            raise Violation("the core has requests that nobody made")
+
+    @staticmethod
+    def _hold(broken: Iterable[str]) -> None:
+        for sentence in broken:
+            raise Violation(sentence)
+
+    def _check_refusal(self, output: Output, waiting: int) -> None:
+        if not isinstance(output, Refused):
+            raise Violation(f"a submission was answered with {output}")
+        limit = self.settings.max_queued_requests
+        spec = self.oracle.asked[output.request].spec
+        longest = len(spec.prompt) + (spec.max_tokens or 1)
+        fits = any(
+            longest <= min(w.joined.max_context, w.joined.device_pages * w.page_size + 1) for w in self.workers.values()
+        )
+        if output.reason == ("QUEUE_FULL" if waiting < limit else "TOO_LONG") or (output.reason == "TOO_LONG" and fits):
+            raise Violation(f"{output} with {waiting} of {limit} requests waiting")
+
+    def _check_findable(self, worker: Worker, wrote: "Iterable[Written]") -> None:
+        """I7: a page can be found only once the step that wrote it is acknowledged, under the tokens it holds."""
+        content, known = worker.device._content, self._known[worker.id]
+        if content == known:
+            return
+        self._known[worker.id] = dict(content)
+        salts = self._salts[worker.id]
+        for page in known.keys() - content.keys():
+            salts.pop(page, None)
+        for page, (key, tokens) in content.items():
+            if known.get(page, (b"",))[0] == key:
+                continue
+            writer = next((row for row in wrote if page in row.table), None)
+            if writer is None:
+                raise Violation(f"page {page} can be found and no acknowledged step has just written it")
+            first = writer.table.index(page) * worker.page_size
+            last = first + worker.page_size
+            if last > writer.computed or tuple(writer.tokens[first:last]) != tokens:
+                raise Violation(f"page {page} is found under tokens that it does not hold")
+            salts[page] = writer.salt
+
+    def _admitted(self, worker: Worker, plan: StepPlan, before: dict[Sequence, SequenceState], now: float) -> None:
+        """I5, I7, I17 at admission."""
+        salts = self._salts[worker.id]
+        for new in plan.new_slots:
+            sequence = new.sequence
+            asked = self.oracle.asked[sequence.request.spec.id]
+            if worker.state is WorkerState.DRAINING and sequence in before:
+                raise Violation("a draining worker is given a new sequence")
+            if sequence in before and new.num_computed:
+                pages = sequence.table[: new.num_computed // worker.page_size]
+                if any(salts[page] != asked.spec.salt for page in pages):
+                    raise Violation("a prefix is shared under another salt")
+            if asked.planned_at is None:
+                asked.planned_at, asked.num_cached = now, new.num_computed
+            asked.overtakes = 0
+        if len(self.workers) == 1:
+            self._count_overtakes(worker, plan)
+
+    def _count_overtakes(self, worker: Worker, plan: StepPlan) -> None:
+        """How often a waiting sequence that would fit an empty pool was passed over by one that comes after it."""
+        last = max((new.sequence.order for new in plan.new_slots), default=None)
+        if last is None:
+            return
+        most = self.settings.max_overtakes + worker.joined.max_slots
+        for sequence in self.waiting:
+            if sequence.order < last and not sequence.faults and sequence.longest <= worker.capacity:
+                asked = self.oracle.asked[sequence.request.spec.id]
+                asked.overtakes += sum(sequence.order < new.sequence.order for new in plan.new_slots)
+                if asked.overtakes > most:
+                    raise Violation(f"{asked.spec.id} was overtaken {asked.overtakes} times")
