@@ -41,27 +41,39 @@ EVENTS_OF_SEQUENCES = {
     "abort at": ("WAITING", "RUNNING", "SWAPPED"),
     "deadline": ("WAITING", "RUNNING", "SWAPPED"),
     "plan": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
-    "step done": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
+    "step done": ("RUNNING", "SWAPPED", "DONE"),
     "nack": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
     "lost": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
-    "joined": ("WAITING", "RUNNING", "SWAPPED"),
-    "drain": ("WAITING", "RUNNING", "SWAPPED"),
-    "rates": ("WAITING", "RUNNING", "SWAPPED"),
-    "flush": ("WAITING", "RUNNING", "SWAPPED"),
+    "joined": ("WAITING",),
+    "drain": ("RUNNING", "SWAPPED", "DONE"),
+    "rates": ("RUNNING", "SWAPPED", "DONE"),
+    "flush": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
 }
 """An event meets every sequence of its request, or of its worker, or that waits. DONE: rows of ended ones in flight."""
 
 EVENTS_OF_WORKERS = {
     "plan": ("READY", "DRAINING"),
-    "step done": ("READY", "DRAINING", "GONE"),
-    "nack": ("READY", "DRAINING", "GONE"),
+    "step done": ("READY", "DRAINING"),
+    "nack": ("READY", "DRAINING"),
     "lost": ("READY", "DRAINING", "GONE"),
-    "joined": ("READY", "DRAINING", "GONE"),
+    "joined": ("GONE",),
     "drain": ("READY",),
     "rates": ("READY", "DRAINING"),
     "flush": ("READY", "DRAINING"),
 }
-"""GONE: the event names a worker that the core does not have (any more)."""
+"""GONE: the event names a worker that the core does not have (any more). The loop loses a member before another of its name
+joins, and drops the words of those that are no members, so that other pairs cannot come about."""
+
+PLANS = (
+    "pages swapped out",
+    "pages swapped in",
+    "page copied before it is written",
+    "branches forked",
+    "prefix found",
+    "plan is full",
+    "suspect alone",
+)
+"""What plans may hold."""
 
 
 class Coverage:
@@ -71,6 +83,8 @@ class Coverage:
         self.counts: Counter[str] = Counter()
         for fault in FAULTS:
             self.counts[f"fault: {fault}"] = 0
+        for plan in PLANS:
+            self.counts[f"plan: {plan}"] = 0
         for what, table in (("sequence", EVENTS_OF_SEQUENCES), ("worker", EVENTS_OF_WORKERS)):
             for event, states in table.items():
                 for state in states:
@@ -78,6 +92,9 @@ class Coverage:
 
     def fault(self, kind: str) -> None:
         self.counts[f"fault: {kind}"] += 1
+
+    def seen(self, plan: str) -> None:
+        self.counts[f"plan: {plan}"] += 1
 
     def sequence(self, state: str, event: str) -> None:
         self.counts[f"sequence: {state}, {event}"] += 1

@@ -155,7 +155,7 @@ class Faults:
             is_ready = worker is not None and worker.state is WorkerState.READY
             return core.apply(events.Drain(station.name), now) if is_ready else []
 
-        self._world.loop.post(drain)
+        self._world.post(drain)
         self._world.timeline.after(self._draw.choice((0.1, 2.0)), lambda: self._retire(station))
         return True
 
@@ -229,9 +229,9 @@ class Faults:
         world = self._world
         live = list(world.oracle.live.values())
         if kind == "prefixes flushed":
-            world.loop.post(lambda core, now: core.apply(events.Flush(), now))
+            world.post(lambda core, now: core.apply(events.Flush(), now))
         elif kind == "unknown request aborted":
-            world.loop.post(lambda core, now: core.abort("nobody", now))
+            world.post(lambda core, now: core.abort("nobody", now))
         elif not live:
             return False
         elif kind == "request aborted twice":
@@ -239,5 +239,5 @@ class Faults:
             world.cancel(live[0].spec.id)
         else:
             again = replace(self._draw.choice(live).spec, prompt=(1,))
-            world.loop.post(lambda core, now: world.submit_again(again, now))
+            world.post(lambda core, now: world.submit_again(again, now))
         return True

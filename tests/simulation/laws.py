@@ -62,11 +62,11 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
         yield "pages are fenced for a step that is not in flight"
     in_flight: dict[Sequence, list[int]] = {}
     for plan in worker.in_flight:
-        for sequence, tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
+        for sequence, tokens, samples in rows_of(plan):
             row = in_flight.setdefault(sequence, [0, 0, 0])
             row[0] += 1
             row[1] += tokens
-            row[2] += samples > 0
+            row[2] += samples
     for sequence in running:
         yield from broken_by_running(worker, sequence, *in_flight.get(sequence, (0, 0, 0)))
     for sequence in swapped:
@@ -78,6 +78,15 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
             yield f"{len(sequence.host_table)} host pages keep {sequence.computed} tokens"
     if worker.held_tokens != sum(s.planned for s in running):
         yield f"held tokens are counted as {worker.held_tokens}"
+
+
+def rows_of(plan: StepPlan) -> Iterator[tuple[Sequence, int, bool]]:
+    """Each sequence that a row computes, its forks too: tokens, and whether one is sampled for it."""
+    forks = iter(plan.forks)
+    for sequence, tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
+        yield sequence, tokens, samples > 0
+        for _ in range(samples - 1):
+            yield next(forks).sequence, tokens, True
 
 
 def broken_by_running(worker: Worker, sequence: Sequence, rows: int, tokens: int, samples: int) -> Iterator[str]:
@@ -92,10 +101,22 @@ def broken_by_running(worker: Worker, sequence: Sequence, rows: int, tokens: int
         yield "more tokens are planned than known"
     if len(sequence.table) != worker.num_pages(sequence.planned):
         yield f"{len(sequence.table)} pages are held for {sequence.planned} tokens"
-    refs, findable = worker.device.refs, worker.device._content
-    for page in sequence.table[sequence.computed // worker.page_size :]:
-        if refs[page] != 1 or page in findable:
-            yield f"page {page} is not full yet and can be found, or is shared"
+    refs, findable, first = worker.device.refs, worker.device._content, sequence.computed // worker.page_size
+    for number, page in enumerate(sequence.table[first:], first):
+        if page in findable:
+            yield f"page {page} is not full yet and can be found"
+        if refs[page] != 1:
+            yield from broken_by_shared(worker, sequence, number, page)
+
+
+def broken_by_shared(worker: Worker, sequence: Sequence, number: int, page: int) -> Iterator[str]:
+    """I4: a page that is not full is shared by branches only, and by none that has written on."""
+    sharers = [s for s in worker.running if page in s.table]
+    if any(s.request is not sequence.request or s.table.index(page) != number for s in sharers):
+        yield f"page {page} is not full yet and shared by more than branches"
+    ends = {min(s.planned, (number + 1) * worker.page_size) for s in sharers}
+    if len(ends) != 1:
+        yield f"branches share page {page} and are written up to {sorted(ends)}"
 
 
 def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
@@ -106,8 +127,9 @@ def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
         yield f"rows of {plan.row_tokens} tokens break the budget of {worker.budget}"
     if worker.settings.max_chunk and plan.rows and max(plan.row_tokens) > worker.settings.max_chunk:
         yield f"rows of {plan.row_tokens} tokens break the chunk of {worker.settings.max_chunk}"
-    if len(set(plan.row_slots)) != len(plan.row_slots):
-        yield "a slot has two rows"
+    slots = [*plan.row_slots, *(fork.target for fork in plan.forks)]
+    if len(set(slots)) != len(slots) or any(sequence.slot != slot for sequence, slot in zip(plan.rows, plan.row_slots)):
+        yield "a slot has two rows, or another sequence's"
     if len(plan.rows) > 1 and any(sequence.faults for sequence in plan.rows):
         yield "a suspect is not alone in its plan"
 
@@ -148,5 +170,5 @@ def broken_by_core(core: Core) -> Iterator[str]:
         yield f"{live} sequences are live, {len(core.waiting)} wait and {placed} have a place"
     if [s.order for s in core.waiting] != sorted(s.order for s in core.waiting):
         yield "the waiting queue is out of order"
-    if len(core._deadlines) > 2 * len(core.requests) + 65:
-        yield f"{len(core._deadlines)} deadlines are kept for {len(core.requests)} requests"
+    if len(core.registry._deadlines) > 2 * len(core.requests) + 65:
+        yield f"{len(core.registry._deadlines)} deadlines are kept for {len(core.requests)} requests"

@@ -46,6 +46,7 @@ class Network:
     def __init__(self, timeline: Timeline, draw: Random, weather: Weather, coverage: Coverage) -> None:
         self.connections: dict[bytes, Connection] = {}
         self.is_calm = False
+        self.num_received = 0
         self.pause = 0.0
         """Seconds for which the scheduler's process stands still before it reads on."""
         self.turn_seconds = 0.0
@@ -78,6 +79,7 @@ class Network:
             pass
         self._is_woken = False
         messages = self._inbox[:MOST_MESSAGES]
+        self.num_received += len(messages)
         del self._inbox[:MOST_MESSAGES]
         return messages
 

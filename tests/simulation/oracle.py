@@ -38,7 +38,6 @@ class Asked:
     preemptions: int = 0
     failures: int = 0
     """Failed steps that had a row of it."""
-    overtakes: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +56,7 @@ class Oracle:
 
     def ask(self, spec: RequestSpec, now: float) -> Asked:
         state = checksum(spec.prompt)
-        branches = [Branch(state, identity(spec.sampling.seed, n)) for n in range(getattr(spec, "n", 1))]
+        branches = [Branch(state, identity(spec.sampling.seed, n)) for n in range(spec.n)]
         asked = self.asked[spec.id] = self.live[spec.id] = Asked(spec, now, branches)
         return asked
 
@@ -87,6 +86,7 @@ class Oracle:
                 if asked.is_started or any(branch.end for branch in asked.branches):
                     yield "it had started"
         if asked.has_ended:
+            self.num_cancelled += any(branch.end is FinishReason.CANCELLED for branch in asked.branches)
             del self.live[output.request]
 
     def _started(self, asked: Asked, output: Started) -> Iterator[str]:
@@ -128,7 +128,6 @@ class Oracle:
             yield f"it was preempted {asked.preemptions} times"
         if not self._is_due(asked, branch, output, now):
             yield "there is no reason for this end"
-        self.num_cancelled += output.reason is FinishReason.CANCELLED
 
     def _is_due(self, asked: Asked, branch: Branch, output: Finished, now: float) -> bool:
         spec = asked.spec

@@ -196,7 +196,7 @@ class Paper:
     def _grow(self, growth: step_pb2.TableGrowth) -> None:
         pages, first = self._within(column("i", growth.pages), self.num_device), 0
         names, counts = column("H", growth.slot), column("i", growth.num_pages)
-        dropped: Iterable[int] = column("i", getattr(growth, "num_dropped", b"")) or [0] * len(names)
+        dropped: Iterable[int] = column("i", growth.num_dropped) or [0] * len(names)
         if len(set(names)) != len(names):
             raise Violation("a table grows twice in one plan")
         for name, count, drop in zip(names, counts, dropped, strict=True):

@@ -9,7 +9,7 @@ from octavo_scheduler.core.request import RequestSpec, Sampling
 from tests.simulation.network import FRAME_FAULTS, Weather
 from tests.simulation.paper import VOCAB_SIZE, Paper
 
-BRANCHES = (1,)
+BRANCHES = (1, 1, 2, 4)
 """Branches of a request are drawn from here."""
 
 
@@ -146,17 +146,16 @@ def draw_requests(
         num_prompt = draw.randint(1, longest - 1)
         num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
         prompt = draw.choice(trunks)[:num_shared] + [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
-        branches = {"n": n} if (n := draw.choice(BRANCHES)) > 1 else {}
         spec = RequestSpec(
             id=f"r{number}",
             prompt=tuple(prompt),
+            n=draw.choice(BRANCHES),
             max_tokens=draw.randint(1, longest - num_prompt),
             stop_token_ids=stops,
             sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
             priority=draw.choice((0, 0, 0, 1, 2)),
             salt=draw.choice(("", "", "other")),
             deadline=arrives_at + step_seconds * draw.choice((1, 20, 100)) if has_ends and draw.random() < 0.15 else None,
-            **branches,
         )
         found.append((spec, draw_fate(draw, arrives_at, step_seconds, has_ends=has_ends)))
     return found

@@ -57,7 +57,7 @@ class Station:
         self.step_seconds = step_seconds
         self.answers: dict[tuple[int, int], Answer] = {}
         """What was answered, by counter of the epoch and step."""
-        self.is_dead = False
+        self.is_dead = True
         self.is_joined = False
         self.has_joined = False
         self.old_results: dict[int, bytes] = {}

@@ -53,14 +53,17 @@ class WatchedCore(Core):
     def __init__(self, settings: Settings, oracle: Oracle, coverage: Coverage, stay: Callable[[str], Stay]) -> None:
         super().__init__(settings)
         self.oracle, self.coverage = oracle, coverage
-        self.num_events = 0
+        self.num_checks = 0
+        self.num_ticks = 0
         self.num_plans = 0
         self.stays: dict[str, Stay] = {}
         self.num_lost = 0
+        self.undelivered: list[Output] = []
         self.tell: Callable[[str], None] | None = None
         self._stay = stay
         self._known: dict[str, dict[int, tuple[bytes, tuple[int, ...]]]] = {}
         self._salts: dict[str, dict[int, str]] = {}
+        self._overtakes: dict[Sequence, int] = {}
 
     # the verbs --------------------------------------------------------------------------------------------------------
 
@@ -72,32 +75,34 @@ class WatchedCore(Core):
         for output in outputs:
             self._check_refusal(output, waiting)
         self._check(requests=(spec.id,))
-        return outputs
+        return self._heard(outputs, now)
 
-    def abort(self, request_id: str, now: float, at: int | None = None) -> list[Output]:
+    def abort(self, request_id: str, now: float, at: int | None = None, branch: int = 0) -> list[Output]:
         workers = self._of_request(request_id, "abort" if at is None else "abort at")
-        outputs = super().abort(request_id, now, at)
+        outputs = super().abort(request_id, now, at, branch)
         if self.tell:
-            self.tell(f"abort {request_id} at {at} -> {outputs}")
+            self.tell(f"abort {request_id} at {at} of branch {branch} -> {outputs}")
         self._check(workers)
-        return outputs
+        return self._heard(outputs, now)
 
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         worker = self.workers[worker_id]
         running, waiting = list(worker.running), list(self.waiting)
+        if len(worker.in_flight) < self.settings.plans_in_flight:
+            self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
         computed = {s: s.state for s in waiting}
         plan = super().plan(worker_id, now)
+        for sequence in running:
+            if sequence.state is not SequenceState.RUNNING:
+                self.oracle.asked[sequence.request.spec.id].preemptions += 1
         if plan is None:
-            if len(worker.running) != len(running) or len(self.waiting) != len(waiting):
-                raise Violation("no plan was made and sequences moved")
+            if len(worker.running) != len(running):
+                self._check((worker,))
             return None
         self.num_plans += 1
         if self.tell:
             self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
-        self._cover("plan", worker, (*running, *waiting, *worker.swapped))
-        for sequence in running:
-            if sequence.state is not SequenceState.RUNNING:
-                self.oracle.asked[sequence.request.spec.id].preemptions += 1
+        self._note_seen(plan)
         self._admitted(worker, plan, computed, now)
         self._hold(laws.broken_by_plan(worker, plan))
         self._check((worker,))
@@ -111,7 +116,7 @@ class WatchedCore(Core):
             workers = self._before(event)
         else:
             for worker in workers:
-                self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting))
+                self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting, *_ended(worker)))
         wrote: list[Written] = []
         if isinstance(event, events.StepDone):
             wrote = self._check_answer(event)
@@ -123,9 +128,10 @@ class WatchedCore(Core):
             workers = (self.workers[event.worker],)
             self._known[event.worker], self._salts[event.worker] = {}, {}
         self._check(workers, (row.request for row in wrote), wrote)
-        return outputs
+        return self._heard(outputs, now)
 
     def _tick(self, event: events.Tick, now: float) -> list[Output]:
+        self.num_ticks += 1
         due = self.oracle.overdue(now)
         workers = [worker for name in due for worker in self._of_request(name, "deadline")]
         outputs = super().apply(event, now)
@@ -135,8 +141,12 @@ class WatchedCore(Core):
             raise Violation(f"the deadlines of {due} have passed, and {outputs} came of it")
         if due:
             self._check(workers)
-        else:
-            self.num_events += 1
+        return self._heard(outputs, now)
+
+    def _heard(self, outputs: list[Output], now: float) -> list[Output]:
+        """Judges what comes of an event; the loop must hand all of it on, in this order."""
+        self.oracle.hear(outputs, now)
+        self.undelivered += outputs
         return outputs
 
     # before an event --------------------------------------------------------------------------------------------------
@@ -150,8 +160,7 @@ class WatchedCore(Core):
                 self._cover_sequences(kind, self.waiting)
             return ()
         waiting = self.waiting if isinstance(event, events.Joined) else ()
-        ended = [s for plan in worker.in_flight for s in plan.rows if s.state is SequenceState.DONE]
-        self._cover(kind, worker, (*worker.running, *worker.swapped, *waiting, *ended))
+        self._cover(kind, worker, (*worker.running, *worker.swapped, *waiting, *_ended(worker)))
         if isinstance(event, events.Nack | events.Lost):
             self._cover_sequences(kind, self.waiting)
             for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
@@ -191,16 +200,29 @@ class WatchedCore(Core):
         plan = worker.in_flight[0]
         return [
             Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
-            for s, count in zip(plan.rows, plan.row_tokens, strict=True)
+            for s, count, _ in laws.rows_of(plan)
         ]
+
+    def _note_seen(self, plan: StepPlan) -> None:
+        for what, happened in (
+            ("pages swapped out", plan.swap_out),
+            ("pages swapped in", plan.swap_in),
+            ("page copied before it is written", plan.copy),
+            ("branches forked", plan.forks),
+            ("prefix found", any(new.num_computed for new in plan.new_slots)),
+            ("plan is full", plan.full),
+            ("suspect alone", plan.rows and plan.rows[0].faults),
+        ):
+            if happened:
+                self.coverage.seen(what)
 
     # after an event ---------------------------------------------------------------------------------------------------
 
     def _check(
         self, workers: Iterable[Worker] = (), requests: Iterable[str] = (), wrote: "Iterable[Written]" = ()
     ) -> None:
-        self.num_events += 1
-        if self.num_events % FULL_AUDIT_EVERY == 0:
+        self.num_checks += 1
+        if self.num_checks % FULL_AUDIT_EVERY == 0:
             self.check_all()
         for worker in workers:
             if worker.id in self.workers:
@@ -270,7 +292,7 @@ class WatchedCore(Core):
                     raise Violation("a prefix is shared under another salt")
             if asked.planned_at is None:
                 asked.planned_at, asked.num_cached = now, new.num_computed
-            asked.overtakes = 0
+            self._overtakes.pop(sequence, None)
         if len(self.workers) == 1:
             self._count_overtakes(worker, plan)
 
@@ -282,7 +304,12 @@ class WatchedCore(Core):
         most = self.settings.max_overtakes + worker.joined.max_slots
         for sequence in self.waiting:
             if sequence.order < last and not sequence.faults and sequence.longest <= worker.capacity:
-                asked = self.oracle.asked[sequence.request.spec.id]
-                asked.overtakes += sum(sequence.order < new.sequence.order for new in plan.new_slots)
-                if asked.overtakes > most:
-                    raise Violation(f"{asked.spec.id} was overtaken {asked.overtakes} times")
+                count = sum(sequence.order < new.sequence.order for new in plan.new_slots)
+                self._overtakes[sequence] = count = self._overtakes.get(sequence, 0) + count
+                if count > most:
+                    raise Violation(f"{sequence.request.spec.id} was overtaken {count} times")
+
+
+def _ended(worker: Worker) -> list[Sequence]:
+    """Sequences that have ended with a row in flight."""
+    return [s for plan in worker.in_flight for s in plan.rows if s.state is SequenceState.DONE]

@@ -39,7 +39,6 @@ class Outcome:
     seed: int
     num_events: int
     num_plans: int
-    num_requests: int
     virtual_seconds: float
 
 
@@ -66,7 +65,7 @@ class World:
         self._draw = draw
         self._faults = Faults(self, draw)
         self._fates: dict[str, Fate] = {}
-        self._num_messages = 0
+        self._num_commands = 0
         self._calm_until = 0.0
         self._is_flushed = False
         self.survivor = self.add_station("survivor", scenario.survivor)
@@ -89,13 +88,12 @@ class World:
     def run(self) -> Outcome:
         """Raises Violation (and whatever the production code raises)."""
         self.loop.run()
-        return Outcome(
-            self.seed,
-            self.core.num_events + self._num_messages,
-            self.core.num_plans,
-            len(self.scenario.requests),
-            self.timeline.now,
-        )
+        return Outcome(self.seed, self.num_events, self.core.num_plans, self.timeline.now)
+
+    @property
+    def num_events(self) -> int:
+        """Messages received, commands run, plans sent, ticks applied."""
+        return self.network.num_received + self._num_commands + self.core.num_plans + self.core.num_ticks
 
     # stations ---------------------------------------------------------------------------------------------------------
 
@@ -119,8 +117,11 @@ class World:
         )
 
     def _bring_survivor(self) -> None:
-        if not self.survivor.is_joined:
+        """Whatever ends its process, it is started again."""
+        if self.survivor.is_dead:
             self.survivor.dial()
+        if self.is_calm:
+            self.timeline.after(RESTART_SECONDS, self._bring_survivor)
 
     def _capacities(self) -> set[int]:
         return {station.paper.capacity for station in self.stations.values()}
@@ -140,12 +141,16 @@ class World:
 
     # the front's side -------------------------------------------------------------------------------------------------
 
+    def post(self, command: Callable[[Core, float], list[Output]]) -> None:
+        self._num_commands += 1
+        self.loop.post(command)
+
     def _arrive(self, spec: RequestSpec, fate: Fate) -> None:
         def submit(core: Core, now: float) -> list[Output]:
             self.oracle.ask(spec, now)
             return core.submit(spec, now)
 
-        self.loop.post(submit)
+        self.post(submit)
         if fate.cancelled_after is not None:
             self.timeline.after(fate.cancelled_after, lambda: self.cancel(spec.id))
 
@@ -155,7 +160,7 @@ class World:
                 self.oracle.asked[name].is_cancelled = True
             return core.abort(name, now)
 
-        self.loop.post(abort)
+        self.post(abort)
 
     def submit_again(self, spec: RequestSpec, now: float) -> list[Output]:
         """The id of a live request: refused by an error, and nothing changes. One that has ended is left alone."""
@@ -166,7 +171,9 @@ class World:
         return []
 
     def _deliver(self, outputs: list[Output]) -> None:
-        self.oracle.hear(outputs, self.timeline.now)
+        if outputs != self.core.undelivered:
+            raise Violation(f"the front hears {outputs} instead of {self.core.undelivered}")
+        self.core.undelivered = []
         for output in outputs:
             if isinstance(output, Committed):
                 fate = self._fates[output.request]
@@ -176,9 +183,9 @@ class World:
     def _stop(self, output: Committed, at: int) -> None:
         def stop(core: Core, now: float) -> list[Output]:
             self.oracle.asked[output.request].stop_at[output.branch] = at
-            return core.abort(output.request, now, at)
+            return core.abort(output.request, now, at, output.branch)
 
-        self.loop.post(stop)
+        self.post(stop)
 
     # the course of a run ----------------------------------------------------------------------------------------------
 
@@ -203,13 +210,15 @@ class World:
         step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds
         chunk = min(scenario.settings.max_chunk or 64, 64)
         tokens = sum(
-            -(-len(asked.spec.prompt) // chunk) + (asked.spec.max_tokens or 1) * len(asked.branches)
+            (-(-len(asked.spec.prompt) // chunk) + (asked.spec.max_tokens or 1)) * asked.spec.n
             for asked in self.oracle.live.values()
         )
         self._calm_until = self.timeline.now + RECOVERY_SECONDS + STEPS_PER_TOKEN * step * (tokens + 10)
 
     def _before_turn(self) -> None:
-        if self.core.num_events > MOST_EVENTS:
+        if self.core.undelivered:
+            raise Violation(f"the front never hears of {self.core.undelivered}")
+        if self.num_events > MOST_EVENTS:
             raise Stuck(f"there is no end after {MOST_EVENTS} events")
         if self.is_calm:
             if not self.oracle.live and self._is_idle():
@@ -226,7 +235,7 @@ class World:
             self._is_flushed = True
             self.core.check_all()
             self._check_counters()
-            self.loop.post(lambda core, now: core.apply(events.Flush(), now))
+            self.post(lambda core, now: core.apply(events.Flush(), now))
             return
         core = self.core
         if core.requests or core.waiting:
