@@ -93,7 +93,7 @@ def simulate(job: tuple[int, int, bool]) -> dict[str, object]:
         tally.seeds += 1
         tally.events += world.num_events
         tally.plans += world.core.num_plans
-        tally.requests += len(world.scenario.requests)
+        tally.requests += len(world.oracle.asked)
         tally.fewest_events = min(tally.fewest_events, world.num_events)
         tally.short_seeds += world.num_events < 300
     tally.busy_seconds = time.process_time() - started

@@ -3,7 +3,11 @@
 from collections import Counter
 
 FAULTS = (
-    *(f"frame {kind} {way}" for kind in ("lost", "delayed", "duplicated", "reordered", "garbled") for way in ("up", "down")),
+    *(
+        f"frame {kind} {way}"
+        for kind in ("lost", "delayed", "duplicated", "reordered", "garbled")
+        for way in ("up", "down")
+    ),
     "connection reset",
     "connection dark",
     "connection clogged",

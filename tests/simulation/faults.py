@@ -113,7 +113,7 @@ class Faults:
         station = self._member()
         if station is None:
             return False
-        connection, until = station.connection, self._world.timeline.now + self._draw.choice((0.05, 0.6, 20.0))
+        connection, until = station.connection, self._world.timeline.now + self._draw.choice((0.05, 0.6, 0.6, 20.0))
         connection.is_blameless = False
         if kind == "connection reset":
             station.reset()
@@ -142,7 +142,9 @@ class Faults:
         station = self._member()
         if station is None:
             return False
-        station.freeze(self._draw.choice((0.1, 4.0)) if kind.endswith("briefly") else self._draw.choice((12.0, 70.0)))
+        station.freeze(
+            self._draw.choice((0.1, 4.0)) if kind.endswith("briefly") else self._draw.choice((12.0, 12.0, 70.0))
+        )
         return True
 
     def _drain(self, kind: str) -> bool:

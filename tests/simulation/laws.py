@@ -54,7 +54,10 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
     if sorted(slots + worker.free_slots) != list(range(len(slots) + len(worker.free_slots))):
         yield "slots are not each once held or free"
     steps = [plan.step for plan in worker.in_flight]
-    if steps != list(range(worker.step - len(steps) + 1, worker.step + 1)) or len(steps) > worker.settings.plans_in_flight:
+    if (
+        steps != list(range(worker.step - len(steps) + 1, worker.step + 1))
+        or len(steps) > worker.settings.plans_in_flight
+    ):
         yield f"steps {steps} are in flight after step {worker.step}"
     if not steps and (worker.device.fenced or worker.host.fenced):
         yield "pages are fenced although nothing is in flight"
@@ -76,8 +79,12 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
             yield "a swapped sequence has rows in flight"
         if len(sequence.host_table) != worker.num_pages(sequence.computed):
             yield f"{len(sequence.host_table)} host pages keep {sequence.computed} tokens"
-    if worker.held_tokens != sum(s.planned for s in running):
-        yield f"held tokens are counted as {worker.held_tokens}"
+    filled: dict[int, int] = {}
+    for sequence in running:
+        for page, end in zip(sequence.table, range(sequence.planned, 0, -worker.page_size), strict=False):
+            filled[page] = min(end, worker.page_size)
+    if worker.filled_slots != sum(filled.values()):
+        yield f"{worker.filled_slots} token slots are counted as filled, {sum(filled.values())} are"
 
 
 def rows_of(plan: StepPlan) -> Iterator[tuple[Sequence, int, bool]]:
@@ -128,7 +135,7 @@ def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
     if worker.settings.max_chunk and plan.rows and max(plan.row_tokens) > worker.settings.max_chunk:
         yield f"rows of {plan.row_tokens} tokens break the chunk of {worker.settings.max_chunk}"
     slots = [*plan.row_slots, *(fork.target for fork in plan.forks)]
-    if len(set(slots)) != len(slots) or any(sequence.slot != slot for sequence, slot in zip(plan.rows, plan.row_slots)):
+    if len(set(slots)) != len(slots) or [sequence.slot for sequence in plan.rows] != plan.row_slots:
         yield "a slot has two rows, or another sequence's"
     if len(plan.rows) > 1 and any(sequence.faults for sequence in plan.rows):
         yield "a suspect is not alone in its plan"
@@ -154,7 +161,11 @@ def broken_by_request(core: Core, request: Request) -> Iterator[str]:
                     yield "a sequence is on a worker that is not there"
                 if not any(other is sequence for other in queue):
                     yield "a sequence is not in the queue of its state"
-        if sequence.max_tokens is not None and sequence.num_generated >= sequence.max_tokens and sequence.state is not DONE:
+        if (
+            sequence.max_tokens is not None
+            and sequence.num_generated >= sequence.max_tokens
+            and sequence.state is not DONE
+        ):
             yield "a sequence outlived its last token"
 
 

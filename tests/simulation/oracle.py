@@ -66,7 +66,9 @@ class Oracle:
                 raise Violation(f"{output}: {sentence}")
 
     def overdue(self, now: float) -> list[str]:
-        return [name for name, asked in self.live.items() if asked.spec.deadline is not None and asked.spec.deadline <= now]
+        return [
+            name for name, asked in self.live.items() if asked.spec.deadline is not None and asked.spec.deadline <= now
+        ]
 
     def _wrong(self, output: Output, now: float) -> Iterator[str]:
         asked = self.live.get(output.request)
@@ -138,7 +140,9 @@ class Oracle:
                 return output.branch in asked.stop_at
             case FinishReason.LENGTH:
                 longest = len(spec.prompt) + branch.num_tokens
-                return branch.num_tokens == spec.max_tokens or (spec.max_tokens is None and longest in self._capacities())
+                return branch.num_tokens == spec.max_tokens or (
+                    spec.max_tokens is None and longest in self._capacities()
+                )
             case FinishReason.CANCELLED:
                 return asked.is_cancelled
             case FinishReason.DEADLINE:

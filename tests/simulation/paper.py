@@ -60,7 +60,7 @@ def checksum(tokens: Sequence[int]) -> int:
 class Slot:
     __slots__ = ("computed", "state", "table", "values", "who")
 
-    def __init__(self, values: bytes, computed: int, who: bytes) -> None:
+    def __init__(self, values: bytes | bytearray, computed: int, who: bytes) -> None:
         self.values = bytearray(values)
         self.computed = computed
         self.who = who

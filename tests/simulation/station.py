@@ -291,4 +291,3 @@ class Station:
 
 def _packed(tokens: tuple[int, ...]) -> bytes:
     return b"".join([token.to_bytes(4, "little", signed=True) for token in tokens])
-

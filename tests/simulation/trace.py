@@ -2,6 +2,7 @@
 
 import logging
 
+from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2
 
 from tests.simulation.paper import column
@@ -34,7 +35,10 @@ def tell(world: World) -> None:
 
 def in_words(way: str, frame: bytes) -> str:
     message = step_pb2.WorkerMessage() if way == "up" else step_pb2.SchedulerMessage()
-    message.ParseFromString(frame)
+    try:
+        message.ParseFromString(frame)
+    except DecodeError:
+        return f"garbage {frame.hex()}"
     body = message.WhichOneof("body")
     what = getattr(message, str(body))
     match body:

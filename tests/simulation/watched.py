@@ -87,10 +87,13 @@ class WatchedCore(Core):
 
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         worker = self.workers[worker_id]
+        if len(worker.in_flight) >= self.settings.plans_in_flight:
+            if super().plan(worker_id, now) is not None:
+                raise Violation(f"{len(worker.in_flight)} plans are in flight")
+            return None
         running, waiting = list(worker.running), list(self.waiting)
-        if len(worker.in_flight) < self.settings.plans_in_flight:
+        if running or waiting or worker.in_flight:
             self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
-        computed = {s: s.state for s in waiting}
         plan = super().plan(worker_id, now)
         for sequence in running:
             if sequence.state is not SequenceState.RUNNING:
@@ -103,7 +106,7 @@ class WatchedCore(Core):
         if self.tell:
             self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
         self._note_seen(plan)
-        self._admitted(worker, plan, computed, now)
+        self._admitted(worker, plan, waiting, now)
         self._hold(laws.broken_by_plan(worker, plan))
         self._check((worker,))
         return plan
@@ -193,7 +196,9 @@ class WatchedCore(Core):
             return []
         answer = self.stays[event.worker].answer(event.step)
         if answer is None or answer[0] != event.tokens:
-            raise Violation(f"step {event.step} of worker {event.worker} was answered with {answer}, not {event.tokens}")
+            raise Violation(
+                f"step {event.step} of worker {event.worker} was answered with {answer}, not {event.tokens}"
+            )
         if not answer[1]:
             for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
                 self.oracle.asked[sequence.request.spec.id].failures += 1
@@ -278,15 +283,16 @@ class WatchedCore(Core):
                 raise Violation(f"page {page} is found under tokens that it does not hold")
             salts[page] = writer.salt
 
-    def _admitted(self, worker: Worker, plan: StepPlan, before: dict[Sequence, SequenceState], now: float) -> None:
+    def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
         """I5, I7, I17 at admission."""
         salts = self._salts[worker.id]
         for new in plan.new_slots:
             sequence = new.sequence
             asked = self.oracle.asked[sequence.request.spec.id]
-            if worker.state is WorkerState.DRAINING and sequence in before:
+            is_new = sequence in waiting
+            if worker.state is WorkerState.DRAINING and is_new:
                 raise Violation("a draining worker is given a new sequence")
-            if sequence in before and new.num_computed:
+            if is_new and new.num_computed:
                 pages = sequence.table[: new.num_computed // worker.page_size]
                 if any(salts[page] != asked.spec.salt for page in pages):
                     raise Violation("a prefix is shared under another salt")
@@ -297,14 +303,18 @@ class WatchedCore(Core):
             self._count_overtakes(worker, plan)
 
     def _count_overtakes(self, worker: Worker, plan: StepPlan) -> None:
-        """How often a waiting sequence that would fit an empty pool was passed over by one that comes after it."""
-        last = max((new.sequence.order for new in plan.new_slots), default=None)
+        """How often a waiting sequence that would fit an empty pool was passed over by one that comes after it.
+
+        Suspects go first in every second plan, a bounded number of times.
+        """
+        passing = [new.sequence.order for new in plan.new_slots if not new.sequence.faults]
+        last = max(passing, default=None)
         if last is None:
             return
         most = self.settings.max_overtakes + worker.joined.max_slots
         for sequence in self.waiting:
             if sequence.order < last and not sequence.faults and sequence.longest <= worker.capacity:
-                count = sum(sequence.order < new.sequence.order for new in plan.new_slots)
+                count = sum(sequence.order < order for order in passing)
                 self._overtakes[sequence] = count = self._overtakes.get(sequence, 0) + count
                 if count > most:
                     raise Violation(f"{sequence.request.spec.id} was overtaken {count} times")

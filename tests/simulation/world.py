@@ -19,7 +19,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.paper import VOCAB_SIZE, Paper
-from tests.simulation.scenario import Fate, draw_scenario
+from tests.simulation.scenario import Arrivals, Fate, draw_scenario
 from tests.simulation.station import HELLO_SECONDS, RESTART_SECONDS, SILENT_SECONDS, Station
 from tests.simulation.timeline import Timeline
 from tests.simulation.violation import Stuck, Violation
@@ -31,7 +31,9 @@ freeze that may have begun just before."""
 STEPS_PER_TOKEN = 4
 """Steps that a token may take, one request at a time: every second one may belong to a suspect, others are lost to
 preemptions and to the last failures."""
-MOST_EVENTS = 100_000
+LEAST_EVENTS, MOST_EVENTS = 250, 100_000
+MOST_LIVE = 6
+"""Requests alive when no more are made."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,11 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self._draw = draw
         self._faults = Faults(self, draw)
+        self._arrivals = Arrivals(draw, scenario)
         self._fates: dict[str, Fate] = {}
         self._num_commands = 0
         self._calm_until = 0.0
+        self._next_strike = draw.expovariate(1 / scenario.fault_interval)
         self._is_flushed = False
         self.survivor = self.add_station("survivor", scenario.survivor)
         self._set_up()
@@ -76,14 +80,22 @@ class World:
         for number, paper in enumerate(scenario.others):
             timeline.at(0.0, self.add_station(f"w{number}", paper).dial)
         timeline.at(scenario.survivor_joins_at, self._bring_survivor)
-        for spec, fate in scenario.requests:
+        self._ask()
+
+    def _ask(self) -> None:
+        """Some requests, and some time for faults; again, until enough has happened."""
+        scenario, timeline = self.scenario, self.timeline
+        if self.num_events >= LEAST_EVENTS:
+            self._calm_down()
+            return
+        last = timeline.now
+        for spec, fate in self._arrivals.wave(timeline.now) if len(self.oracle.live) < MOST_LIVE else ():
             self._fates[spec.id] = fate
             if fate.is_poisonous:
                 self.poisonous.add(spec.id)
-            timeline.at(fate.arrives_at, lambda spec=spec, fate=fate: self._arrive(spec, fate))  # type: ignore[misc]
-        if scenario.faults:
-            timeline.after(self._draw.expovariate(1 / scenario.fault_seconds), self._strike)
-        timeline.at(scenario.faults_until, self._calm_down)
+            last = fate.arrives_at
+            timeline.at(last, lambda spec=spec, fate=fate: self._arrive(spec, fate))  # type: ignore[misc]
+        timeline.at(last + scenario.step_seconds * self._draw.choice((5, 20, 50)), self._ask)
 
     def run(self) -> Outcome:
         """Raises Violation (and whatever the production code raises)."""
@@ -102,7 +114,13 @@ class World:
         return station
 
     def make_station(
-        self, name: str, paper: Paper, *, make: type[Station] = Station, digest: bytes = b"paper", protocol_major: int = 1
+        self,
+        name: str,
+        paper: Paper,
+        *,
+        make: type[Station] = Station,
+        digest: bytes = b"paper",
+        protocol_major: int = 1,
     ) -> Station:
         return make(
             name,
@@ -194,11 +212,6 @@ class World:
         if self.tell:
             self.tell(f"!! {kind}")
 
-    def _strike(self) -> None:
-        if not self.is_calm:
-            self._faults.strike()
-            self.timeline.after(self._draw.expovariate(1 / self.scenario.fault_seconds), self._strike)
-
     def _calm_down(self) -> None:
         """From here on nothing goes wrong any more; what did go wrong has to be noticed and mended."""
         self.is_calm = self.network.is_calm = True
@@ -206,20 +219,29 @@ class World:
         for station in self.stations.values():
             if station is not self.survivor and (self.is_liveness or self._draw.random() < 0.3):
                 station.kill()
-        scenario = self.scenario
-        step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds
-        chunk = min(scenario.settings.max_chunk or 64, 64)
+        self._calm_until = self.timeline.now + RECOVERY_SECONDS + self._seconds_of_work()
+
+    def _seconds_of_work(self) -> float:
+        """One request after the other, from its beginning; and all of that again for each failure still to come."""
+        scenario, live = self.scenario, self.oracle.live
+        settings = scenario.settings
+        chunk = min(settings.max_chunk or 64, settings.max_step_tokens, scenario.survivor.max_step_tokens)
         tokens = sum(
-            (-(-len(asked.spec.prompt) // chunk) + (asked.spec.max_tokens or 1)) * asked.spec.n
-            for asked in self.oracle.live.values()
+            asked.spec.n * (-(-len(asked.spec.prompt) // chunk) + (asked.spec.max_tokens or 1))
+            for asked in live.values()
         )
-        self._calm_until = self.timeline.now + RECOVERY_SECONDS + STEPS_PER_TOKEN * step * (tokens + 10)
+        failures = settings.max_faults * sum(asked.spec.n for name, asked in live.items() if name in self.poisonous)
+        step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds
+        return STEPS_PER_TOKEN * step * (tokens + 10) * (1 + failures) + failures * 2 * RESTART_SECONDS
 
     def _before_turn(self) -> None:
         if self.core.undelivered:
             raise Violation(f"the front never hears of {self.core.undelivered}")
         if self.num_events > MOST_EVENTS:
             raise Stuck(f"there is no end after {MOST_EVENTS} events")
+        if not self.is_calm and self.num_events >= self._next_strike:
+            self._faults.strike()
+            self._next_strike = self.num_events + self._draw.expovariate(1 / self.scenario.fault_interval)
         if self.is_calm:
             if not self.oracle.live and self._is_idle():
                 self._finish()
