@@ -33,6 +33,8 @@ FAULTS = (
     "scheduler paused briefly",
     "scheduler paused long",
     "prefixes flushed",
+    "prefix pinned",
+    "prefix unpinned",
     "poisonous request",
     "unknown request aborted",
     "request aborted twice",
@@ -71,6 +73,8 @@ joins, and drops the words of those that are no members, so that other pairs can
 PLANS = (
     "pages swapped out",
     "pages swapped in",
+    "evicted page moved down",
+    "prefix brought up",
     "page copied before it is written",
     "branches forked",
     "prefix found",

@@ -69,6 +69,8 @@ class Faults:
             "scheduler paused briefly": self._pause,
             "scheduler paused long": self._pause,
             "prefixes flushed": self._post,
+            "prefix pinned": self._pin,
+            "prefix unpinned": self._pin,
             "unknown request aborted": self._post,
             "request aborted twice": self._post,
             "live id submitted again": self._post,
@@ -225,6 +227,18 @@ class Faults:
     def _pause(self, kind: str) -> bool:
         short = kind.endswith("briefly")
         self._world.network.pause = self._draw.choice((0.05, 3.0)) if short else self._draw.choice((6.0, 9.0, 90.0))
+        return True
+
+    def _pin(self, kind: str) -> bool:
+        """Some live request's prompt is what the operator pins."""
+        draw, world = self._draw, self._world
+        name, live = draw.choice(("a", "b")), list(world.oracle.live.values())
+        if not live:
+            return False
+        spec = draw.choice(live).spec
+        pin = events.Pin(name=name, tokens=spec.prompt[: draw.randint(1, 9)], salt=spec.salt)
+        event = pin if kind == "prefix pinned" else events.Unpin(name)
+        world.post(lambda core, now: core.apply(event, now))
         return True
 
     def _post(self, kind: str) -> bool:

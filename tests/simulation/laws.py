@@ -32,7 +32,7 @@ def broken_by_pool(name: str, pool: PagePool, tables: list[list[int]]) -> Iterat
         wrong = [(page, pool.refs[page], n) for page, n in enumerate(refs) if pool.refs[page] != n]
         yield f"{name} pages (page, counted, real references): {wrong}"
     held = [page for page, count in enumerate(refs) if count]
-    resting = [*pool.free, *pool.cached, *chain.from_iterable(pool.fenced.values())]
+    resting = [*pool.free, *pool.cached, *pool.kept, *chain.from_iterable(pool.fenced.values())]
     if sorted(resting + held) != list(range(1, pool.total + 1)):
         yield f"{name} pages are not each once held, free, cached or fenced: held {held}, resting {sorted(resting)}"
     if pool.quarantined:
@@ -40,9 +40,14 @@ def broken_by_pool(name: str, pool: PagePool, tables: list[list[int]]) -> Iterat
     if pool.num_held != len(held) or pool.num_extra_refs != sum(refs) - len(held):
         yield f"the {name} pool counts {pool.num_held} held pages and {pool.num_extra_refs} more references"
     content = pool._content
-    if any(page in content for page in pool.free) or not all(page in content for page in pool.cached):
+    if any(page in content for page in pool.free) or not all(page in content for page in (*pool.cached, *pool.kept)):
         yield f"free {name} pages can be found, or cached ones cannot"
-    if pool._page_of != {key: page for page, (key, _) in content.items()}:
+    if pool._pinned and (pool.cached or pool.kept):
+        if any(content[page].key in pool._pinned for page in pool.cached):
+            yield f"pinned {name} pages are the next to be evicted"
+        if not all(content[page].key in pool._pinned for page in pool.kept):
+            yield f"{name} pages are kept that are not pinned"
+    if pool._page_of != {each.key: page for page, each in content.items()}:
         yield f"the {name} pool finds pages under keys that are not theirs"
 
 

@@ -68,6 +68,8 @@ WORLD_FAULTS = (
     "scheduler paused briefly",
     "scheduler paused long",
     "prefixes flushed",
+    "prefix pinned",
+    "prefix unpinned",
     "unknown request aborted",
     "request aborted twice",
     "live id submitted again",
@@ -76,9 +78,9 @@ WORLD_FAULTS = (
 
 def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     """Each seed has its own mixture: a fault is possible in some seeds and out of the question in others."""
-    longest = draw.choice((6, 12, 12, 24, 24, 48))
+    longest = draw.choice((6, 12, 24, 24, 48))
     step_seconds = draw.choice((0.001, 0.01, 0.03))
-    share = draw.choice((0.0, 0.1, 0.3))
+    share = draw.choice((0.0, 0.15, 0.4))
     return Scenario(
         settings=draw_settings(draw),
         weather=Weather(
@@ -95,7 +97,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         turn_seconds=draw.choice((0.0, 0.0001, 0.002)),
         faults=tuple(kind for kind in (*WORLD_FAULTS, *STEP_FAULTS) if draw.random() < share),
         fault_interval=draw.choice((20, 50, 100)),
-        step_fault_rate=draw.choice((0.01, 0.05)),
+        step_fault_rate=draw.choice((0.02, 0.1)),
     )
 
 
@@ -117,7 +119,7 @@ def draw_settings(draw: Random) -> Settings:
 
 def draw_paper(draw: Random, *, holds: int) -> Paper:
     """A pool of 4 to 64 pages that holds at least one sequence of `holds` tokens."""
-    page_size = draw.choice((1, 2, 3, 4))
+    page_size = draw.choice((1, 1, 2, 3, 4))
     least = max(4, -(-holds // page_size))
     pages = draw.choice((least, least, min(64, least + least // 3), draw.randint(least, max(64, least))))
     return Paper(

@@ -1,6 +1,7 @@
 """The scheduler under seeded faults: a share of what `make simulate` runs, and whether the simulation can be relied on."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 from octavo_scheduler.core import events
@@ -13,6 +14,14 @@ from tests.simulation.world import Outcome, World
 
 BLOCKS = 20
 SEEDS_PER_BLOCK = 50
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """The loop warns of every worker that it loses."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from octavo_scheduler.core import Core, Settings, events
 from octavo_scheduler.core.audit import violations
 from octavo_scheduler.core.events import Event, Finished, Output, Refused
-from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.pages import NULL_PAGE, Content, PagePool
+from octavo_scheduler.core.plan import Arrival, StepPlan
 from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.worker import Worker
@@ -40,13 +41,14 @@ class Stay:
 
 @dataclass(frozen=True)
 class Written:
-    """A row as it is when its step is acknowledged."""
+    """A row when its step is acknowledged."""
 
     request: str
-    salt: str
     tokens: list[int]
     table: list[int]
     computed: int
+    arrival: Arrival | None = None
+    """Or what came from another tier with the step."""
 
 
 class WatchedCore(Core):
@@ -61,8 +63,10 @@ class WatchedCore(Core):
         self.undelivered: list[Output] = []
         self.tell: Callable[[str], None] | None = None
         self._stay = stay
-        self._known: dict[str, dict[int, tuple[bytes, tuple[int, ...]]]] = {}
-        self._salts: dict[str, dict[int, str]] = {}
+        self._known: dict[PagePool, dict[int, Content]] = {}
+        self._next_evicted: dict[PagePool, int] = {}
+        self._salts: dict[bytes, str] = {}
+        """Under which salt a key was made."""
         self._overtakes: dict[Sequence, int] = {}
 
     # the verbs --------------------------------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ class WatchedCore(Core):
         self.num_plans += 1
         if self.tell:
             self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
-        self._note_seen(plan)
+        self._note_seen(plan, waiting)
         self._admitted(worker, plan, waiting, now)
         self._hold(laws.broken_by_plan(worker, plan))
         self._check((worker,))
@@ -115,9 +119,9 @@ class WatchedCore(Core):
         if isinstance(event, events.Tick):
             return self._tick(event, now)
         workers: Iterable[Worker] = self.workers.values()
-        if not isinstance(event, events.Flush):
+        if not isinstance(event, events.Flush | events.Pin | events.Unpin):
             workers = self._before(event)
-        else:
+        elif isinstance(event, events.Flush):
             for worker in workers:
                 self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting, *_ended(worker)))
         wrote: list[Written] = []
@@ -128,9 +132,11 @@ class WatchedCore(Core):
             self.tell(f"{event} -> {outputs}")
         if isinstance(event, events.Joined):
             self.stays[event.worker] = self._stay(event.worker)
-            workers = (self.workers[event.worker],)
-            self._known[event.worker], self._salts[event.worker] = {}, {}
-        self._check(workers, (row.request for row in wrote), wrote)
+            worker = self.workers[event.worker]
+            workers = (worker,)
+            self._known[worker.device], self._known[worker.host] = {}, {}
+        is_flush = isinstance(event, events.Flush)
+        self._check(workers, (row.request for row in wrote), wrote, is_flush=is_flush)
         return self._heard(outputs, now)
 
     def _tick(self, event: events.Tick, now: float) -> list[Output]:
@@ -204,14 +210,16 @@ class WatchedCore(Core):
                 self.oracle.asked[sequence.request.spec.id].failures += 1
         plan = worker.in_flight[0]
         return [
-            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
+            Written(s.request.spec.id, s.tokens, list(s.table), s.computed + count)
             for s, count, _ in laws.rows_of(plan)
-        ]
+        ] + [Written("", [], [], 0, arrival) for arrival in plan.arrivals]
 
-    def _note_seen(self, plan: StepPlan) -> None:
+    def _note_seen(self, plan: StepPlan, waiting: list[Sequence]) -> None:
         for what, happened in (
             ("pages swapped out", plan.swap_out),
             ("pages swapped in", plan.swap_in),
+            ("evicted page moved down", plan.swap_out and self._moves_evicted(plan)),
+            ("prefix brought up", plan.swap_in and any(new.sequence in waiting for new in plan.new_slots)),
             ("page copied before it is written", plan.copy),
             ("branches forked", plan.forks),
             ("prefix found", any(new.num_computed for new in plan.new_slots)),
@@ -221,10 +229,19 @@ class WatchedCore(Core):
             if happened:
                 self.coverage.seen(what)
 
+    def _moves_evicted(self, plan: StepPlan) -> bool:
+        swapped = {page for s in self.workers[plan.worker].swapped for page in s.host_table}
+        return any(page not in swapped for _, page in plan.swap_out)
+
     # after an event ---------------------------------------------------------------------------------------------------
 
     def _check(
-        self, workers: Iterable[Worker] = (), requests: Iterable[str] = (), wrote: "Iterable[Written]" = ()
+        self,
+        workers: Iterable[Worker] = (),
+        requests: Iterable[str] = (),
+        wrote: "Iterable[Written]" = (),
+        *,
+        is_flush: bool = False,
     ) -> None:
         self.num_checks += 1
         if self.num_checks % FULL_AUDIT_EVERY == 0:
@@ -232,7 +249,10 @@ class WatchedCore(Core):
         for worker in workers:
             if worker.id in self.workers:
                 self._hold(laws.broken_by_worker(worker))
-                self._check_findable(worker, wrote)
+                for pool in (worker.device, worker.host):
+                    if pool._content != self._known[pool]:
+                        self._check_findable(worker, pool, wrote, is_flush=is_flush)
+                    self._next_evicted[pool] = next(iter(pool.cached), NULL_PAGE)
             elif worker.running or worker.swapped or worker.in_flight or worker.state is not WorkerState.GONE:
                 raise Violation("a worker that is gone has sequences")
         for name in requests:
@@ -262,40 +282,37 @@ class WatchedCore(Core):
         if output.reason == ("QUEUE_FULL" if waiting < limit else "TOO_LONG") or (output.reason == "TOO_LONG" and fits):
             raise Violation(f"{output} with {waiting} of {limit} requests waiting")
 
-    def _check_findable(self, worker: Worker, wrote: "Iterable[Written]") -> None:
+    def _check_findable(self, worker: Worker, pool: PagePool, wrote: "Iterable[Written]", *, is_flush: bool) -> None:
         """I7: a page can be found only once the step that wrote it is acknowledged, under the tokens it holds."""
-        content, known = worker.device._content, self._known[worker.id]
-        if content == known:
-            return
-        self._known[worker.id] = dict(content)
-        salts = self._salts[worker.id]
-        for page in known.keys() - content.keys():
-            salts.pop(page, None)
-        for page, (key, tokens) in content.items():
-            if known.get(page, (b"",))[0] == key:
-                continue
-            writer = next((row for row in wrote if page in row.table), None)
-            if writer is None:
-                raise Violation(f"page {page} can be found and no acknowledged step has just written it")
-            first = writer.table.index(page) * worker.page_size
-            last = first + worker.page_size
-            if last > writer.computed or tuple(writer.tokens[first:last]) != tokens:
-                raise Violation(f"page {page} is found under tokens that it does not hold")
-            salts[page] = writer.salt
+        content, known = pool._content, self._known[pool]
+        self._known[pool] = dict(content)
+        lost = [known[page].key for page in known if page not in content]
+        if self._next_evicted.get(pool) in pool.cached and not is_flush and not pool._pinned.isdisjoint(lost):
+            raise Violation("a pinned page was evicted before others")
+        for page, held in content.items():
+            if known.get(page) != held and not any(self._holds(row, worker, pool, page, held) for row in wrote):
+                raise Violation(f"page {page} can be found and no acknowledged step has just written that into it")
+
+    @staticmethod
+    def _holds(row: Written, worker: Worker, pool: PagePool, page: int, content: Content) -> bool:
+        if row.arrival is not None:
+            return row.arrival == (pool, page, content)
+        if pool is not worker.device or page not in row.table:
+            return False
+        first = row.table.index(page) * worker.page_size
+        last = first + worker.page_size
+        return last <= row.computed and tuple(row.tokens[first:last]) == content.tokens
 
     def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
         """I5, I7, I17 at admission."""
-        salts = self._salts[worker.id]
         for new in plan.new_slots:
             sequence = new.sequence
             asked = self.oracle.asked[sequence.request.spec.id]
             is_new = sequence in waiting
             if worker.state is WorkerState.DRAINING and is_new:
                 raise Violation("a draining worker is given a new sequence")
-            if is_new and new.num_computed:
-                pages = sequence.table[: new.num_computed // worker.page_size]
-                if any(salts[page] != asked.spec.salt for page in pages):
-                    raise Violation("a prefix is shared under another salt")
+            if any(self._salts.setdefault(key, asked.spec.salt) != asked.spec.salt for key in sequence.keys):
+                raise Violation("a prefix is known by the same key under another salt")
             if asked.planned_at is None:
                 asked.planned_at, asked.num_cached = now, new.num_computed
             self._overtakes.pop(sequence, None)
