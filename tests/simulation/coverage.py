@@ -39,6 +39,8 @@ FAULTS = (
     "unknown request aborted",
     "request aborted twice",
     "live id submitted again",
+    "cancel storm",
+    "everything suspended",
 )
 """Every kind of fault. The JSON line shows how often each took place."""
 

@@ -18,6 +18,8 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+STORM = 80
+"""Requests, more than the core may remember of those that have ended."""
 NEVER_WELCOME = ("other protocol refused", "absurd pool refused")
 
 
@@ -47,7 +49,7 @@ class Intruder(Station):
 class Faults:
     def __init__(self, world: "World", draw: Random) -> None:
         self._world, self._draw = world, draw
-        self._num_intruders = 0
+        self._num_intruders = self._num_storms = 0
         everything: dict[str, Callable[[str], bool]] = {
             "connection reset": self._strike,
             "connection dark": self._strike,
@@ -74,6 +76,8 @@ class Faults:
             "unknown request aborted": self._post,
             "request aborted twice": self._post,
             "live id submitted again": self._post,
+            "cancel storm": self._storm,
+            "everything suspended": self._suspend,
         }
         self._possible = [kind for kind in world.scenario.faults if kind in everything]
         self._do = everything
@@ -86,6 +90,24 @@ class Faults:
             kind = self._draw.choice(self._possible)
             if self._do[kind](kind):
                 self._world.note_fault(kind)
+
+    def strike_swapped(self) -> None:
+        """Sequences are swapped out for a short while only: what may happen to them is made to happen then."""
+        world, draw = self._world, self._draw
+        swapped = [sequence for worker in world.core.workers.values() for sequence in worker.swapped]
+        if not swapped or draw.random() > 0.05:
+            return
+        sequence = draw.choice(swapped)
+        name = sequence.request.spec.id
+        match draw.randrange(4):
+            case 0:
+                world.cancel(name)
+            case 1:
+                world.stop(name, sequence.branch, draw.randint(0, sequence.num_generated))
+            case 2:
+                self._post("prefixes flushed")
+            case 3 if sequence.worker is not None:
+                self._drain_station(world.stations[sequence.worker.id])
 
     def of_step(self, station: Station, plan: step_pb2.StepPlan) -> str | None:
         """The fault that a step meets, if any. Before it, a result of a former stay may come in late."""
@@ -151,7 +173,10 @@ class Faults:
 
     def _drain(self, kind: str) -> bool:
         station = self._member()
-        if station is None or station is self._world.survivor:
+        return station is not None and self._drain_station(station)
+
+    def _drain_station(self, station: Station) -> bool:
+        if station is self._world.survivor:
             return False
 
         def drain(core: Core, now: float) -> list[Output]:
@@ -228,6 +253,19 @@ class Faults:
         short = kind.endswith("briefly")
         self._world.network.pause = self._draw.choice((0.05, 3.0)) if short else self._draw.choice((6.0, 9.0, 90.0))
         return True
+
+    def _suspend(self, kind: str) -> bool:
+        self._world.timeline.stand_still(self._draw.choice((3.0, 90.0)))
+        return True
+
+    def _storm(self, kind: str) -> bool:
+        """Many requests come and are cancelled at once."""
+        if self._num_storms < 1:
+            self._num_storms += 1
+            for _ in range(STORM):
+                self._world.cancel(self._world.ask_briefly())
+            return True
+        return False
 
     def _pin(self, kind: str) -> bool:
         """Some live request's prompt is what the operator pins."""

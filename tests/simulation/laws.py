@@ -111,6 +111,8 @@ def broken_by_running(worker: Worker, sequence: Sequence, rows: int, tokens: int
         )
     if sequence.planned > len(sequence.tokens) + sequence.pending or sequence.computed > len(sequence.tokens):
         yield "more tokens are planned than known"
+    if sequence.max_tokens is not None and sequence.num_generated + sequence.pending > sequence.max_tokens:
+        yield "more tokens are planned than asked for"
     if len(sequence.table) != worker.num_pages(sequence.planned):
         yield f"{len(sequence.table)} pages are held for {sequence.planned} tokens"
     refs, findable, first = worker.device.refs, worker.device._content, sequence.computed // worker.page_size

@@ -38,6 +38,8 @@ class Asked:
     preemptions: int = 0
     failures: int = 0
     """Failed steps that had a row of it."""
+    failures_alone: int = 0
+    """Those that had no other row."""
 
     @property
     def has_ended(self) -> bool:
@@ -148,5 +150,5 @@ class Oracle:
             case FinishReason.DEADLINE:
                 return spec.deadline is not None and spec.deadline <= now
             case FinishReason.FAILED:
-                return asked.failures >= self._max_faults
+                return asked.failures >= self._max_faults and asked.failures_alone >= self._max_faults - 1
         return False

@@ -73,6 +73,8 @@ WORLD_FAULTS = (
     "unknown request aborted",
     "request aborted twice",
     "live id submitted again",
+    "cancel storm",
+    "everything suspended",
 )
 
 
@@ -149,10 +151,10 @@ class Arrivals:
         arrives_at, found = now, []
         for _ in range(self._draw.choice((3, 5, 8))):
             arrives_at += self._gap * self._draw.random()
-            found.append((self._request(arrives_at), self._fate(arrives_at)))
+            found.append((self.request(arrives_at), self._fate(arrives_at)))
         return found
 
-    def _request(self, arrives_at: float) -> RequestSpec:
+    def request(self, arrives_at: float) -> RequestSpec:
         draw, scenario = self._draw, self._scenario
         self._num_asked += 1
         num_prompt = draw.randint(1, scenario.longest - 1)
@@ -160,16 +162,18 @@ class Arrivals:
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
         is_urgent = scenario.has_ends and draw.random() < 0.15
+        too_long = draw.randint(1, 3) if scenario.has_ends and draw.random() < 0.03 else 0
+        spare = scenario.survivor.capacity - num_prompt + too_long if too_long else scenario.longest - num_prompt
         return RequestSpec(
             id=f"r{self._num_asked}",
             prompt=tuple(prompt),
             n=draw.choice(BRANCHES),
-            max_tokens=draw.randint(1, scenario.longest - num_prompt),
+            max_tokens=spare if too_long else draw.choice((1, spare, draw.randint(1, spare))),
             stop_token_ids=self._stops,
             sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
             priority=draw.choice((0, 0, 0, 1, 2)),
             salt=draw.choice(("", "", "other")),
-            deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent else None,
+            deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
         )
 
     def _fate(self, arrives_at: float) -> Fate:

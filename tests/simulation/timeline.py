@@ -34,3 +34,8 @@ class Timeline:
             return True
         self.now = max(self.now, until)
         return False
+
+    def stand_still(self, seconds: float) -> None:
+        """The whole machine is stopped for a while: the clock has moved when it wakes, and everything happens later."""
+        self.now += seconds
+        self._queue = [(time + seconds, number, action) for time, number, action in self._queue]

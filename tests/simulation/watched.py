@@ -44,6 +44,7 @@ class Written:
     """A row when its step is acknowledged."""
 
     request: str
+    salt: str
     tokens: list[int]
     table: list[int]
     computed: int
@@ -65,6 +66,8 @@ class WatchedCore(Core):
         self._stay = stay
         self._known: dict[PagePool, dict[int, Content]] = {}
         self._next_evicted: dict[PagePool, int] = {}
+        self._prefix_of: dict[bytes, tuple[int, tuple[int, ...]]] = {}
+        self._key_of: dict[tuple[str, tuple[int, tuple[int, ...]]], bytes] = {}
         self._salts: dict[bytes, str] = {}
         """Under which salt a key was made."""
         self._overtakes: dict[Sequence, int] = {}
@@ -76,18 +79,21 @@ class WatchedCore(Core):
         outputs = super().submit(spec, now)
         if self.tell:
             self.tell(f"{spec} -> {outputs}")
-        for output in outputs:
-            self._check_refusal(output, waiting)
+        self._check_admission(spec, outputs, waiting)
         self._check(requests=(spec.id,))
         return self._heard(outputs, now)
 
     def abort(self, request_id: str, now: float, at: int | None = None, branch: int = 0) -> list[Output]:
         workers = self._of_request(request_id, "abort" if at is None else "abort at")
         outputs = super().abort(request_id, now, at, branch)
+        asked = self.oracle.asked.get(request_id)
+        self._heard(outputs, now)
+        if asked is not None and not (asked.has_ended if at is None else asked.branches[branch].end):
+            raise Violation(f"{request_id} was aborted and lives on")
         if self.tell:
             self.tell(f"abort {request_id} at {at} of branch {branch} -> {outputs}")
         self._check(workers)
-        return self._heard(outputs, now)
+        return outputs
 
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         worker = self.workers[worker_id]
@@ -102,6 +108,8 @@ class WatchedCore(Core):
         for sequence in running:
             if sequence.state is not SequenceState.RUNNING:
                 self.oracle.asked[sequence.request.spec.id].preemptions += 1
+        if running and running[0].state is not SequenceState.RUNNING:
+            raise Violation("the first of all sequences was preempted")
         if plan is None:
             if len(worker.running) != len(running):
                 self._check((worker,))
@@ -172,13 +180,21 @@ class WatchedCore(Core):
         self._cover(kind, worker, (*worker.running, *worker.swapped, *waiting, *_ended(worker)))
         if isinstance(event, events.Nack | events.Lost):
             self._cover_sequences(kind, self.waiting)
-            for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
-                self.oracle.asked[sequence.request.spec.id].failures += 1
+            self._count_failures(worker)
         if isinstance(event, events.Lost):
             self.num_lost += 1
             if self.stays[event.worker].is_blameless():
                 raise Violation(f"worker {event.worker} is given up without a reason")
         return (worker,)
+
+    def _count_failures(self, worker: Worker) -> None:
+        """One of the plans in flight failed, we do not say which."""
+        for plan in worker.in_flight:
+            suspects = [s for s in plan.rows if s.state is not SequenceState.DONE]
+            for sequence in suspects:
+                asked = self.oracle.asked[sequence.request.spec.id]
+                asked.failures += 1
+                asked.failures_alone += len(suspects) == 1
 
     def _of_request(self, name: str, kind: str) -> list[Worker]:
         request = self.requests.get(name)
@@ -206,13 +222,12 @@ class WatchedCore(Core):
                 f"step {event.step} of worker {event.worker} was answered with {answer}, not {event.tokens}"
             )
         if not answer[1]:
-            for sequence in {s: None for plan in worker.in_flight for s in plan.rows}:
-                self.oracle.asked[sequence.request.spec.id].failures += 1
+            self._count_failures(worker)
         plan = worker.in_flight[0]
         return [
-            Written(s.request.spec.id, s.tokens, list(s.table), s.computed + count)
+            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
             for s, count, _ in laws.rows_of(plan)
-        ] + [Written("", [], [], 0, arrival) for arrival in plan.arrivals]
+        ] + [Written("", "", [], [], 0, arrival) for arrival in plan.arrivals]
 
     def _note_seen(self, plan: StepPlan, waiting: list[Sequence]) -> None:
         for what, happened in (
@@ -270,17 +285,17 @@ class WatchedCore(Core):
         for sentence in broken:
             raise Violation(sentence)
 
-    def _check_refusal(self, output: Output, waiting: int) -> None:
-        if not isinstance(output, Refused):
-            raise Violation(f"a submission was answered with {output}")
-        limit = self.settings.max_queued_requests
-        spec = self.oracle.asked[output.request].spec
+    def _check_admission(self, spec: RequestSpec, outputs: list[Output], num_waiting: int) -> None:
+        """Refused is what finds the queue full or fits no worker, and nothing else."""
         longest = len(spec.prompt) + (spec.max_tokens or 1)
-        fits = any(
-            longest <= min(w.joined.max_context, w.joined.device_pages * w.page_size + 1) for w in self.workers.values()
-        )
-        if output.reason == ("QUEUE_FULL" if waiting < limit else "TOO_LONG") or (output.reason == "TOO_LONG" and fits):
-            raise Violation(f"{output} with {waiting} of {limit} requests waiting")
+        capacities = [min(w.joined.max_context, w.joined.device_pages * w.page_size + 1) for w in self.workers.values()]
+        reason = None
+        if num_waiting >= self.settings.max_queued_requests:
+            reason = "QUEUE_FULL"
+        elif capacities and longest > max(capacities):
+            reason = "TOO_LONG"
+        if [output.reason for output in outputs if isinstance(output, Refused)] != ([reason] if reason else []):
+            raise Violation(f"{spec.id} should be refused for {reason}, and {outputs} came of it")
 
     def _check_findable(self, worker: Worker, pool: PagePool, wrote: "Iterable[Written]", *, is_flush: bool) -> None:
         """I7: a page can be found only once the step that wrote it is acknowledged, under the tokens it holds."""
@@ -293,15 +308,19 @@ class WatchedCore(Core):
             if known.get(page) != held and not any(self._holds(row, worker, pool, page, held) for row in wrote):
                 raise Violation(f"page {page} can be found and no acknowledged step has just written that into it")
 
-    @staticmethod
-    def _holds(row: Written, worker: Worker, pool: PagePool, page: int, content: Content) -> bool:
+    def _holds(self, row: "Written", worker: Worker, pool: PagePool, page: int, content: Content) -> bool:
         if row.arrival is not None:
             return row.arrival == (pool, page, content)
         if pool is not worker.device or page not in row.table:
             return False
         first = row.table.index(page) * worker.page_size
         last = first + worker.page_size
-        return last <= row.computed and tuple(row.tokens[first:last]) == content.tokens
+        prefix = worker.page_size, tuple(row.tokens[:last])
+        if self._prefix_of.setdefault(content.key, prefix) != prefix:
+            raise Violation("a prefix is known by the key of another one")
+        if self._key_of.setdefault((row.salt, prefix), content.key) != content.key:
+            raise Violation("a prefix is known by two keys")
+        return last <= row.computed and prefix[1][first:] == content.tokens
 
     def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
         """I5, I7, I17 at admission."""

@@ -6,7 +6,7 @@ follows from the requests everything must have ended and every page be free.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from octavo_scheduler.core import Core, events
@@ -172,6 +172,13 @@ class World:
         if fate.cancelled_after is not None:
             self.timeline.after(fate.cancelled_after, lambda: self.cancel(spec.id))
 
+    def ask_briefly(self) -> str:
+        """A request that is about to be cancelled."""
+        spec = replace(self._arrivals.request(self.timeline.now), deadline=self.timeline.now + 1e6)
+        self._fates[spec.id] = Fate(self.timeline.now)
+        self._arrive(spec, self._fates[spec.id])
+        return spec.id
+
     def cancel(self, name: str) -> None:
         def abort(core: Core, now: float) -> list[Output]:
             if name in self.oracle.asked:
@@ -196,14 +203,16 @@ class World:
             if isinstance(output, Committed):
                 fate = self._fates[output.request]
                 if fate.stopped_after is not None and output.position + 1 == fate.stopped_after:
-                    self._stop(output, fate.stopped_after - fate.stopped_by)
+                    self.stop(output.request, output.branch, fate.stopped_after - fate.stopped_by)
 
-    def _stop(self, output: Committed, at: int) -> None:
-        def stop(core: Core, now: float) -> list[Output]:
-            self.oracle.asked[output.request].stop_at[output.branch] = at
-            return core.abort(output.request, now, at, output.branch)
+    def stop(self, name: str, branch: int, at: int) -> None:
+        """A stop string was found after so many tokens of a branch, none of which is still to come."""
 
-        self.post(stop)
+        def abort(core: Core, now: float) -> list[Output]:
+            self.oracle.asked[name].stop_at[branch] = at
+            return core.abort(name, now, at, branch)
+
+        self.post(abort)
 
     # the course of a run ----------------------------------------------------------------------------------------------
 
@@ -242,6 +251,8 @@ class World:
         if not self.is_calm and self.num_events >= self._next_strike:
             self._faults.strike()
             self._next_strike = self.num_events + self._draw.expovariate(1 / self.scenario.fault_interval)
+        if self.scenario.has_ends and not self.is_calm:
+            self._faults.strike_swapped()
         if self.is_calm:
             if not self.oracle.live and self._is_idle():
                 self._finish()
