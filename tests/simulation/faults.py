@@ -255,7 +255,7 @@ class Faults:
         return True
 
     def _suspend(self, kind: str) -> bool:
-        self._world.timeline.stand_still(self._draw.choice((3.0, 90.0)))
+        self._world.network.stand_still(self._draw.choice((3.0, 90.0)))
         return True
 
     def _storm(self, kind: str) -> bool:

@@ -108,6 +108,13 @@ class Network:
         """What is on its way up still arrives."""
         connection.is_open = False
 
+    def stand_still(self, seconds: float) -> None:
+        """The whole machine stops for a while, frames under way too."""
+        self._timeline.stand_still(seconds)
+        for connection in self.connections.values():
+            for way in connection.last_arrival:
+                connection.last_arrival[way] += seconds
+
     # what happens to frames -------------------------------------------------------------------------------------------
 
     def _carry(self, connection: Connection, frame: bytes, way: str, deliver: Callable[[bytes], None]) -> None:

@@ -41,6 +41,11 @@ class Asked:
     failures_alone: int = 0
     """Those that had no other row."""
 
+    def is_overdue(self, now: float) -> bool:
+        spec = self.spec
+        in_queue = self.planned_at is None and spec.queue_deadline is not None and spec.queue_deadline <= now
+        return in_queue or (spec.deadline is not None and spec.deadline <= now)
+
     @property
     def has_ended(self) -> bool:
         return self.is_refused or all(branch.end for branch in self.branches)
@@ -68,9 +73,13 @@ class Oracle:
                 raise Violation(f"{output}: {sentence}")
 
     def overdue(self, now: float) -> list[str]:
-        return [
-            name for name, asked in self.live.items() if asked.spec.deadline is not None and asked.spec.deadline <= now
-        ]
+        """Live requests that have run out of time, in all or in the queue."""
+        return [name for name, asked in self.live.items() if asked.is_overdue(now)]
+
+    def queued(self, tenant: str | None = None) -> list[RequestSpec]:
+        """Requests of which no row was planned yet."""
+        waiting = [asked.spec for asked in self.live.values() if asked.planned_at is None]
+        return waiting if tenant is None else [spec for spec in waiting if spec.tenant == tenant]
 
     def _wrong(self, output: Output, now: float) -> Iterator[str]:
         asked = self.live.get(output.request)
@@ -85,7 +94,7 @@ class Oracle:
             case Finished():
                 yield from self._finished(asked, output, now)
             case Refused():
-                self.num_refused += 1
+                self.num_refused += output.reason != "NO_WORKER"  # which takes an acceptance back
                 asked.is_refused = True
                 if asked.is_started or any(branch.end for branch in asked.branches):
                     yield "it had started"
@@ -148,7 +157,7 @@ class Oracle:
             case FinishReason.CANCELLED:
                 return asked.is_cancelled
             case FinishReason.DEADLINE:
-                return spec.deadline is not None and spec.deadline <= now
+                return asked.is_overdue(now)
             case FinishReason.FAILED:
                 return asked.failures >= self._max_faults and asked.failures_alone >= self._max_faults - 1
         return False

@@ -105,11 +105,6 @@ class Paper:
         self.slots: dict[int, Slot] = {}
         self.reset()
 
-    @property
-    def capacity(self) -> int:
-        """Longest sequence this worker can hold; the last token of an answer is never an input."""
-        return min(self.max_context, self.num_device * self.page_size + 1)
-
     def reset(self) -> None:
         """A new stay: an empty pool, whose bytes nothing may read."""
         self.device = [POISON * self.page_size] * (self.num_device + 1)

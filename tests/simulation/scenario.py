@@ -1,6 +1,7 @@
 """What a seed draws: pools, settings, requests, latencies, and which faults of which kinds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from random import Random
 
 from octavo_scheduler.core import Settings
@@ -44,6 +45,10 @@ class Scenario:
     """Mean number of events between two faults that are not of frames."""
     step_fault_rate: float
 
+    def capacity(self, paper: Paper) -> int:
+        """Longest sequence that a worker may hold."""
+        return min(paper.max_context, int(paper.num_device * self.settings.max_tenant_share) * paper.page_size + 1)
+
 
 STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed")
 WORLD_FAULTS = (
@@ -83,14 +88,17 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     longest = draw.choice((6, 12, 24, 24, 48))
     step_seconds = draw.choice((0.001, 0.01, 0.03))
     share = draw.choice((0.0, 0.15, 0.4))
+    settings = draw_settings(draw)
+    if longest > 24:
+        settings = replace(settings, max_tenant_share=1.0)
     return Scenario(
-        settings=draw_settings(draw),
+        settings=settings,
         weather=Weather(
             rate=draw.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
             kinds=tuple(kind for kind in FRAME_FAULTS if draw.random() < 0.4),
             latency=draw.choice((0.0001, 0.002, 0.01)),
         ),
-        survivor=draw_paper(draw, holds=longest),
+        survivor=draw_paper(draw, holds=longest, share=settings.max_tenant_share),
         others=[draw_paper(draw, holds=0) for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3, 7)))],
         survivor_joins_at=draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         longest=longest,
@@ -111,18 +119,27 @@ def draw_settings(draw: Random) -> Settings:
         preempt=draw.choice(("auto", "swap", "swap", "drop")),
         prefix_cache=draw.random() < 0.85,
         plans_in_flight=draw.choice((1, 2, 2)),
+        policy=draw.choice(("fair", "fair", "fcfs")),
+        tenant_weights=draw.choice(({}, {"a": 3.0})),
+        max_wait_seconds=draw.choice((0.0, 0.2, 30.0)),
         max_overtakes=draw.choice((0, 1, 4, 32)),
+        readmit_growth=draw.choice((0, 4, 64)),
+        max_reserve_share=draw.choice((0.0, 0.25, 0.5)),
         max_queued_requests=draw.choice((5, 4096, 4096, 4096)),
+        max_queued_tokens=draw.choice((100, 1 << 21, 1 << 21)),
+        max_tenant_queued_requests=draw.choice((None, None, 3)),
+        max_tenant_queued_tokens=draw.choice((None, None, 60)),
+        max_tenant_share=draw.choice((1.0, 1.0, 0.5)),
         max_faults=draw.choice((1, 2, 3)),
         max_nacks=draw.choice((1, 2, 4)),
         copy_bytes_per_second=draw.choice((1e4, 1e5, 1e6)),
     )
 
 
-def draw_paper(draw: Random, *, holds: int) -> Paper:
+def draw_paper(draw: Random, *, holds: int, share: float = 1.0) -> Paper:
     """A pool of 4 to 64 pages that holds at least one sequence of `holds` tokens."""
     page_size = draw.choice((1, 1, 2, 3, 4))
-    least = max(4, -(-holds // page_size))
+    least = max(4, ceil(-(-holds // page_size) / share))
     pages = draw.choice((least, least, min(64, least + least // 3), draw.randint(least, max(64, least))))
     return Paper(
         page_size=page_size,
@@ -162,8 +179,11 @@ class Arrivals:
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
         is_urgent = scenario.has_ends and draw.random() < 0.15
+        is_hasty = scenario.has_ends and draw.random() < 0.1
         too_long = draw.randint(1, 3) if scenario.has_ends and draw.random() < 0.03 else 0
-        spare = scenario.survivor.capacity - num_prompt + too_long if too_long else scenario.longest - num_prompt
+        spare = (
+            scenario.capacity(scenario.survivor) - num_prompt + too_long if too_long else scenario.longest - num_prompt
+        )
         return RequestSpec(
             id=f"r{self._num_asked}",
             prompt=tuple(prompt),
@@ -172,8 +192,10 @@ class Arrivals:
             stop_token_ids=self._stops,
             sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
             priority=draw.choice((0, 0, 0, 1, 2)),
+            tenant=draw.choice(("", "a", "b")),
             salt=draw.choice(("", "", "other")),
             deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
+            queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
         )
 
     def _fate(self, arrives_at: float) -> Fate:

@@ -8,8 +8,9 @@ from octavo_scheduler.core.audit import violations
 from octavo_scheduler.core.events import Event, Finished, Output, Refused
 from octavo_scheduler.core.pages import NULL_PAGE, Content, PagePool
 from octavo_scheduler.core.plan import Arrival, StepPlan
-from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
+from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.waiting import RAISE_EVERY
 from octavo_scheduler.core.worker import Worker
 
 from tests.simulation import laws
@@ -58,6 +59,7 @@ class WatchedCore(Core):
         self.oracle, self.coverage = oracle, coverage
         self.num_checks = 0
         self.num_ticks = 0
+        self.num_prompt_tokens = 0
         self.num_plans = 0
         self.stays: dict[str, Stay] = {}
         self.num_lost = 0
@@ -70,16 +72,19 @@ class WatchedCore(Core):
         self._key_of: dict[tuple[str, tuple[int, tuple[int, ...]]], bytes] = {}
         self._salts: dict[bytes, str] = {}
         """Under which salt a key was made."""
-        self._overtakes: dict[Sequence, int] = {}
+        self._overtakes_left: dict[Sequence, int] = {}
+        self._requests: dict[str, Request] = {}
 
     # the verbs --------------------------------------------------------------------------------------------------------
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
-        waiting = len(self.waiting)
+        is_full = self._is_full(spec)
         outputs = super().submit(spec, now)
         if self.tell:
             self.tell(f"{spec} -> {outputs}")
-        self._check_admission(spec, outputs, waiting)
+        self._check_admission(spec, outputs, is_full)
+        if spec.id in self.requests:
+            self._requests[spec.id] = self.requests[spec.id]
         self._check(requests=(spec.id,))
         return self._heard(outputs, now)
 
@@ -104,9 +109,12 @@ class WatchedCore(Core):
         running, waiting = list(worker.running), list(self.waiting)
         if running or waiting or worker.in_flight:
             self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
+        must_swap = self.settings.preempt == "swap" and worker.host.num_available >= sum(len(s.table) for s in running)
         plan = super().plan(worker_id, now)
         for sequence in running:
             if sequence.state is not SequenceState.RUNNING:
+                if must_swap and sequence.state is SequenceState.WAITING:
+                    raise Violation("a sequence was dropped although swap was demanded and had room")
                 self.oracle.asked[sequence.request.spec.id].preemptions += 1
         if running and running[0].state is not SequenceState.RUNNING:
             raise Violation("the first of all sequences was preempted")
@@ -164,6 +172,9 @@ class WatchedCore(Core):
         """Judges what comes of an event; the loop must hand all of it on, in this order."""
         self.oracle.hear(outputs, now)
         self.undelivered += outputs
+        for name in dict.fromkeys(output.request for output in outputs if isinstance(output, Finished | Refused)):
+            if name not in self.oracle.live and name in self._requests:
+                self._hold(laws.broken_by_ended(self._requests.pop(name)))
         return outputs
 
     # before an event --------------------------------------------------------------------------------------------------
@@ -224,6 +235,13 @@ class WatchedCore(Core):
         if not answer[1]:
             self._count_failures(worker)
         plan = worker.in_flight[0]
+        if answer[1]:
+            for sequence, count in zip(plan.rows, plan.row_tokens, strict=True):
+                if sequence.state is not SequenceState.DONE:
+                    self.num_prompt_tokens += sum(
+                        position < sequence.num_prompt
+                        for position in range(sequence.computed, sequence.computed + count)
+                    )
         return [
             Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
             for s, count, _ in laws.rows_of(plan)
@@ -285,15 +303,23 @@ class WatchedCore(Core):
         for sentence in broken:
             raise Violation(sentence)
 
-    def _check_admission(self, spec: RequestSpec, outputs: list[Output], num_waiting: int) -> None:
+    def _is_full(self, spec: RequestSpec) -> bool:
+        """Whether the queue, or this tenant's, has no place for one more request."""
+        settings, is_full = self.settings, False
+        for tenant, most_requests, most_tokens in (
+            (None, settings.max_queued_requests, settings.max_queued_tokens),
+            (spec.tenant, settings.max_tenant_queued_requests, settings.max_tenant_queued_tokens),
+        ):
+            queued = [len(other.prompt) for other in self.oracle.queued(tenant) if other.id != spec.id]
+            is_full |= most_requests is not None and len(queued) >= most_requests
+            is_full |= most_tokens is not None and queued != [] and sum(queued) + len(spec.prompt) > most_tokens
+        return is_full
+
+    def _check_admission(self, spec: RequestSpec, outputs: list[Output], is_full: bool) -> None:
         """Refused is what finds the queue full or fits no worker, and nothing else."""
         longest = len(spec.prompt) + (spec.max_tokens or 1)
-        capacities = [min(w.joined.max_context, w.joined.device_pages * w.page_size + 1) for w in self.workers.values()]
-        reason = None
-        if num_waiting >= self.settings.max_queued_requests:
-            reason = "QUEUE_FULL"
-        elif capacities and longest > max(capacities):
-            reason = "TOO_LONG"
+        capacities = [capacity(self.settings, worker.joined) for worker in self.workers.values()]
+        reason = "QUEUE_FULL" if is_full else "TOO_LONG" if capacities and longest > max(capacities) else None
         if [output.reason for output in outputs if isinstance(output, Refused)] != ([reason] if reason else []):
             raise Violation(f"{spec.id} should be refused for {reason}, and {outputs} came of it")
 
@@ -334,26 +360,33 @@ class WatchedCore(Core):
                 raise Violation("a prefix is known by the same key under another salt")
             if asked.planned_at is None:
                 asked.planned_at, asked.num_cached = now, new.num_computed
-            self._overtakes.pop(sequence, None)
-        if len(self.workers) == 1:
-            self._count_overtakes(worker, plan)
+            self._overtakes_left.pop(sequence, None)
+        if len(self.workers) == 1 and plan.new_slots:
+            self._count_overtakes(worker, plan, now)
 
-    def _count_overtakes(self, worker: Worker, plan: StepPlan) -> None:
-        """How often a waiting sequence that would fit an empty pool was passed over by one that comes after it.
+    def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
+        """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""
+        settings = self.settings
+        before = 0
+        for sequence in sorted(self.waiting, key=lambda s: (s.request.arrival, s.branch)):
+            before += 1
+            if sequence.faults or sequence.longest > worker.capacity:
+                continue
+            if sequence.request.arrived_at > now - settings.max_wait_seconds:
+                break
+            most = self._overtakes_left.setdefault(
+                sequence,
+                (before + len(worker.swapped)) * (RAISE_EVERY + settings.max_overtakes) + worker.joined.max_slots,
+            )
+            self._overtakes_left[sequence] = most = most - sum(not new.sequence.faults for new in plan.new_slots)
+            if most < 0:
+                raise Violation(f"{sequence.request.spec.id} was passed over too often")
 
-        Suspects go first in every second plan, a bounded number of times.
-        """
-        passing = [new.sequence.order for new in plan.new_slots if not new.sequence.faults]
-        last = max(passing, default=None)
-        if last is None:
-            return
-        most = self.settings.max_overtakes + worker.joined.max_slots
-        for sequence in self.waiting:
-            if sequence.order < last and not sequence.faults and sequence.longest <= worker.capacity:
-                count = sum(sequence.order < order for order in passing)
-                self._overtakes[sequence] = count = self._overtakes.get(sequence, 0) + count
-                if count > most:
-                    raise Violation(f"{sequence.request.spec.id} was overtaken {count} times")
+
+def capacity(settings: Settings, joined: events.Joined) -> int:
+    """Longest sequence, prompt and answer, that a worker may hold."""
+    pages = int(joined.device_pages * settings.max_tenant_share)
+    return min(joined.max_context, pages * joined.page_size + 1)
 
 
 def _ended(worker: Worker) -> list[Sequence]:

@@ -142,7 +142,7 @@ class World:
             self.timeline.after(RESTART_SECONDS, self._bring_survivor)
 
     def _capacities(self) -> set[int]:
-        return {station.paper.capacity for station in self.stations.values()}
+        return {self.scenario.capacity(station.paper) for station in self.stations.values()}
 
     def _stay(self, name: str) -> Stay:
         """What is known of the worker that the loop has just welcomed."""
@@ -271,7 +271,7 @@ class World:
             self.post(lambda core, now: core.apply(events.Flush(), now))
             return
         core = self.core
-        if core.requests or core.waiting:
+        if core.requests or core.waiting or core.waiting.num_accounts or core.waiting.queued_of:
             raise Violation("the core remembers requests that have ended")
         for worker in core.workers.values():
             for pool in (worker.device, worker.host):
@@ -289,6 +289,8 @@ class World:
             "ended": counters.accepted,
             "cancelled": oracle.num_cancelled,
             "generated_tokens": oracle.num_committed,
+            "prompt_tokens": self.core.num_prompt_tokens,
+            "refused": oracle.num_refused,
         }
         for name, count in seen.items():
             if getattr(counters, name) != count:
