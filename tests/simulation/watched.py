@@ -367,13 +367,10 @@ class WatchedCore(Core):
     def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
         """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""
         settings = self.settings
-        before = 0
-        for sequence in sorted(self.waiting, key=lambda s: (s.request.arrival, s.branch)):
-            before += 1
-            if sequence.faults or sequence.longest > worker.capacity:
+        for before, sequence in enumerate(self.waiting, 1):
+            is_old = sequence.request.arrived_at <= now - settings.max_wait_seconds
+            if not is_old or sequence.faults or sequence.longest > worker.capacity:
                 continue
-            if sequence.request.arrived_at > now - settings.max_wait_seconds:
-                break
             most = self._overtakes_left.setdefault(
                 sequence,
                 (before + len(worker.swapped)) * (RAISE_EVERY + settings.max_overtakes) + worker.joined.max_slots,
