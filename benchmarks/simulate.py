@@ -21,11 +21,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.simulation.coverage import Coverage
-from tests.simulation.trace import tell
+from tests.simulation.trace import told
 from tests.simulation.violation import Stuck
 from tests.simulation.world import World
 
@@ -111,7 +112,7 @@ def load(key: str, sources: str) -> Tally:
 
 
 def save(key: str, sources: str, tally: Tally) -> None:
-    STATE.parent.mkdir(exist_ok=True)
+    STATE.parent.mkdir(parents=True, exist_ok=True)
     everything = json.loads(STATE.read_text()) if STATE.exists() else {}
     everything[key] = vars(tally) | {"sources": sources, "coverage": dict(tally.coverage)}
     draft = STATE.with_suffix(".tmp")
@@ -174,10 +175,9 @@ def report(key: str, options: argparse.Namespace, tally: Tally, events_per_secon
 
 def run_one(options: argparse.Namespace) -> int:
     world = World(options.seed, is_liveness=options.liveness)
-    if options.trace:
-        tell(world)
     try:
-        print(world.run())
+        with told(world) if options.trace else nullcontext():
+            print(world.run())
     except Exception:
         traceback.print_exc()
         return 1

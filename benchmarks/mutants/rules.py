@@ -6,6 +6,7 @@ import difflib
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,8 +168,9 @@ class Site:
     """A hash of what the site looks like: sites are sampled by it, so that other code may change without other samples."""
 
 
-def sites() -> list[Site]:
-    found = []
+@cache
+def sites() -> tuple[Site, ...]:
+    found: list[Site] = []
     for path in modules():
         tree = ast.parse(path.read_text())
         inside = set(map(id, _inside_functions(tree)))
@@ -182,7 +184,7 @@ def sites() -> list[Site]:
                     seen[look] = seen.get(look, 0) + 1
                     rank = hashlib.sha256(f"{look} {seen[look]}".encode()).hexdigest()
                     found.append(Site(path, index, getattr(node, "lineno", 0), rule, rank))
-    return found
+    return tuple(found)
 
 
 def _inside_functions(tree: ast.AST) -> Iterator[ast.AST]:

@@ -1,6 +1,8 @@
 """A run in words: one line for each frame, fault, plan and output, with its virtual time."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2
@@ -9,7 +11,8 @@ from tests.simulation.paper import column
 from tests.simulation.world import World
 
 
-def tell(world: World) -> None:
+@contextmanager
+def told(world: World) -> Iterator[None]:
     """Makes a run print what happens."""
 
     def say(what: str) -> None:
@@ -20,7 +23,8 @@ def tell(world: World) -> None:
             say(f"  loop: {record.getMessage()}")
 
     log = logging.getLogger("octavo.scheduler")
-    log.addHandler(LoopLog())
+    before, loop_log = (log.level, log.propagate), LoopLog()
+    log.addHandler(loop_log)
     log.setLevel(logging.INFO)
     log.propagate = False
     world.network.tell = lambda way, peer, frame, kind: say(
@@ -31,6 +35,12 @@ def tell(world: World) -> None:
     say(f"{world.scenario.settings}")
     for name, station in world.stations.items():
         say(f"{name}: {vars(station.paper) | {'device': None, 'host': None}}")
+
+    try:
+        yield
+    finally:
+        log.removeHandler(loop_log)
+        log.level, log.propagate = before
 
 
 def in_words(way: str, frame: bytes) -> str:
