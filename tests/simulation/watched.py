@@ -219,8 +219,8 @@ class WatchedCore(Core):
         self._cover_sequences(kind, sequences)
 
     def _cover_sequences(self, kind: str, sequences: Iterable[Sequence]) -> None:
-        for sequence in sequences:
-            self.coverage.sequence(sequence.state.name, kind)
+        for state in {sequence.state for sequence in sequences}:
+            self.coverage.sequence(state.name, kind)
 
     def _check_answer(self, event: events.StepDone) -> "list[Written]":
         """I12: a result counts only if the worker gave it, in this stay, to the oldest step in flight."""
