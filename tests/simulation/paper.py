@@ -97,11 +97,12 @@ class Paper:
         max_step_tokens: int,
         max_context: int,
         needs_zeroed_pages: bool,
+        can_fork: bool = True,
     ) -> None:
         self.page_size = page_size
         self.num_device, self.num_host = device_pages, host_pages
         self.max_slots, self.max_step_tokens, self.max_context = max_slots, max_step_tokens, max_context
-        self.needs_zeroed_pages = needs_zeroed_pages
+        self.needs_zeroed_pages, self.can_fork = needs_zeroed_pages, can_fork
         self.slots: dict[int, Slot] = {}
         self.reset()
 
@@ -115,6 +116,7 @@ class Paper:
     def hello(self, name: str, digest: bytes, protocol_major: int = 1) -> step_pb2.Hello:
         return step_pb2.Hello(
             protocol_major=protocol_major,
+            protocol_minor=int(self.can_fork),
             worker_id=name,
             weights_digest=digest,
             geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=64 * self.page_size, layout="paper"),
@@ -137,6 +139,8 @@ class Paper:
         for name in column("H", plan.freed_slot):
             if self.slots.pop(name, None) is None:
                 raise Violation(f"slot {name} is given up and was not in use")
+        if not self.can_fork and (plan.HasField("forks") or plan.growth.num_dropped):
+            raise Violation("a worker of an older version is sent what it would misread")
         self._move(plan.swap_out, self.device, self.host)
         self._move(plan.swap_in, self.host, self.device)
         self._move(plan.copy, self.device, self.device)

@@ -149,6 +149,7 @@ def draw_paper(draw: Random, *, holds: int, share: float = 1.0) -> Paper:
         max_step_tokens=draw.choice((3, 8, 64)),
         max_context=draw.choice((max(holds, 12), 4096, 4096)),
         needs_zeroed_pages=draw.random() < 0.25,
+        can_fork=draw.random() < 0.85,
     )
 
 

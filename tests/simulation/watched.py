@@ -67,6 +67,8 @@ class WatchedCore(Core):
         self.tell: Callable[[str], None] | None = None
         self._stay = stay
         self._known: dict[PagePool, dict[int, Content]] = {}
+        self._named: dict[tuple[Worker, int], set[int]] = {}
+        """Pages in the tables of a plan's rows."""
         self._next_evicted: dict[PagePool, int] = {}
         self._prefix_of: dict[bytes, tuple[int, tuple[int, ...]]] = {}
         self._key_of: dict[tuple[str, tuple[int, tuple[int, ...]]], bytes] = {}
@@ -128,6 +130,7 @@ class WatchedCore(Core):
         self._note_seen(plan, waiting)
         self._admitted(worker, plan, waiting, now)
         self._hold(laws.broken_by_plan(worker, plan))
+        self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}
         self._check((worker,))
         return plan
 
@@ -282,6 +285,7 @@ class WatchedCore(Core):
         for worker in workers:
             if worker.id in self.workers:
                 self._hold(laws.broken_by_worker(worker))
+                self._check_fences(worker)
                 for pool in (worker.device, worker.host):
                     if pool._content != self._known[pool]:
                         self._check_findable(worker, pool, wrote, is_flush=is_flush)
@@ -291,6 +295,14 @@ class WatchedCore(Core):
         for name in requests:
             if name in self.requests:
                 self._hold(laws.broken_by_request(self, self.requests[name]))
+
+    def _check_fences(self, worker: Worker) -> None:
+        """A page that rows in flight name can neither be taken nor evicted."""
+        pool = worker.device
+        for plan in worker.in_flight:
+            named = self._named[worker, plan.step]
+            if not all(named.isdisjoint(pages) for pages in (pool.free, pool.cached, pool.kept)):
+                raise Violation(f"pages of step {plan.step}, which is in flight, are free or cached")
 
     def check_all(self) -> None:
         self._hold(laws.broken_by_core(self))
@@ -368,8 +380,11 @@ class WatchedCore(Core):
         """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""
         settings = self.settings
         for before, sequence in enumerate(self.waiting, 1):
-            is_old = sequence.request.arrived_at <= now - settings.max_wait_seconds
-            if not is_old or sequence.faults or sequence.longest > worker.capacity:
+            if sequence.faults or sequence.longest > worker.capacity:
+                continue
+            if len(self.stays) == 1 and sequence.overtaken > settings.max_overtakes:
+                raise Violation(f"{sequence.request.spec.id} was passed over {sequence.overtaken} times")
+            if sequence.request.arrived_at > now - settings.max_wait_seconds:
                 continue
             most = self._overtakes_left.setdefault(
                 sequence,
