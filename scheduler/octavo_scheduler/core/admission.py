@@ -40,6 +40,7 @@ class Admission:
                 return
             if sequence.faults or not self._is_placed_here(sequence, room) or not self._has_share(sequence):
                 continue
+            is_fresh = is_new(sequence)
             spare = room - self._margin(sequence)
             needed = self._needed(sequence) if self._may_fit(sequence, spare) else room + 1
             if needed > spare or not self._start(sequence):
@@ -48,7 +49,7 @@ class Admission:
                 passed.append(sequence)
                 continue
             room -= needed + 1
-            for other in dict.fromkeys(passed + jumped_by(sequence)):
+            for other in dict.fromkeys(passed + (jumped_by(sequence) if is_fresh else [])):
                 other.overtaken += 1
             sequence.overtaken = 0
             if any(other.overtaken >= most_overtakes for other in passed):
