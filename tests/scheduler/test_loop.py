@@ -247,6 +247,53 @@ def test_heartbeats_keep_an_idle_worker_alive(scripted: tuple[Loop, ScriptedLink
     assert list(loop.core.workers) == ["paper"]
 
 
+def answer_oldest(loop: Loop, link: ScriptedLink) -> None:
+    step = loop.core.workers["paper"].in_flight[0].step
+    say(loop, link, result=step_pb2.StepResult(step=step, token=b"\1\0\0\0"))
+
+
+def test_CK01_jumps_of_the_wall_clock_lose_no_worker_and_fire_no_deadline_early(
+    scripted: tuple[Loop, ScriptedLink, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ten seconds the wall clock jumps an hour forth or back."""
+    loop, link, clock = scripted
+    wall = [1.7e9]
+    monkeypatch.setattr(time, "time", lambda: wall[0] + clock.now)
+    monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * (wall[0] + clock.now)))
+    spec = RequestSpec(id="r", prompt=(1, 2), max_tokens=60, deadline=95.0)
+    loop.post(lambda core, now: core.submit(spec, now))
+    loop.turn(0)
+    for clock.now in range(1, 95):
+        wall[0] += {0: 3600, 5: -3600}.get(int(clock.now) % 10, 0) * (1 if clock.now % 20 < 10 else -1)
+        answer_oldest(loop, link) if clock.now % 2 else loop.turn(0)
+        assert list(loop.core.requests) == ["r"]
+    assert loop.core.counters.workers_lost == 0
+    clock.now = 95
+    loop.turn(0)
+    assert not loop.core.requests, "on the monotonic clock the deadline has come"
+
+
+@pytest.mark.parametrize("absence", [30, 519])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_CK02_a_scheduler_that_was_suspended_evicts_only_who_stays_silent_after_it_woke(
+    scripted: tuple[Loop, ScriptedLink, Clock], absence: int, is_busy: bool
+) -> None:
+    loop, link, clock = with_plans_in_flight(scripted) if is_busy else scripted
+    hello = step_pb2.WorkerMessage(hello=PaperWorker().hello("dead meanwhile", b"paper"))
+    link.incoming.append((b"other", hello.SerializeToString()))
+    loop.turn(0)
+    clock.now = absence
+    loop.turn(0)
+    assert sorted(loop.core.workers) == ["dead meanwhile", "paper"]
+    for clock.now in range(absence + 1, absence + 13):
+        if is_busy:
+            answer_oldest(loop, link) if loop.core.workers["paper"].in_flight else loop.turn(0)
+        else:
+            say(loop, link, heartbeat=step_pb2.Heartbeat(phase=step_pb2.Heartbeat.PHASE_IDLE))
+    assert list(loop.core.workers) == ["paper"]
+    assert loop.core.counters.workers_lost == 1
+
+
 def test_results_of_another_epoch_are_counted_and_dropped(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
     loop, link, _ = with_plans_in_flight(scripted)
     for boot_id, counter in ((1, 2), (2, 1), (0, 0)):

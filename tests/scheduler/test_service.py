@@ -1,9 +1,11 @@
 """The whole scheduler in this process: gRPC in front, a paper worker behind a real socket."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,6 +14,7 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
+from octavo_scheduler import front
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.event_log import EventLog, Submit
@@ -242,6 +245,23 @@ async def test_a_cancelled_stream_gives_the_pages_of_all_its_branches_back(runni
     call.cancel()
     status = await running.until_free()
     assert status.counters.cancelled == 1
+
+
+async def test_RI01_RI02_requests_under_one_name_in_one_moment_each_get_their_own_answer(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of arrivals stands still and all clients choose the same id, which is no more than a label."""
+    moment = time.monotonic()
+    monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=lambda: moment))
+    asked = [[number, 7, number] for number in range(50)]
+    calls = [running.stub.Generate(pb.GenerateRequest(**request(ids, 4), request_id="same")) for ids in asked]
+    responses = await asyncio.gather(*calls)
+    assert [list(r.completions[0].token_ids) for r in responses] == [answer(ids, 4) for ids in asked]
+    assert {r.request_id for r in responses} == {"same"}
+    ids = [running.scheduler.front.arrival(None).id for _ in range(50)]
+    assert len(set(ids)) == len({id_[:16] for id_ in ids}) == 50
+    assert {len(bytes.fromhex(id_)) * 8 for id_ in ids} == {128}
+    await running.until_free()
 
 
 async def test_a_chat_goes_through_the_template(running: Running) -> None:

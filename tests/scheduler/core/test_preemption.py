@@ -46,7 +46,7 @@ def test_PS09_with_pages_for_both_nothing_is_preempted() -> None:
     assert table.core.workers["w"].num_swaps == 0
 
 
-def test_PS06_the_first_in_order_is_never_the_victim() -> None:
+def test_the_first_in_order_is_never_the_victim() -> None:
     table = recipe("drop")
     table.run()
     assert table.finished["a"].preemptions == 0
