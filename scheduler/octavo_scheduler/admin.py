@@ -71,7 +71,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             stale_messages=totals.stale_messages + self._loop.num_stale,
             bad_messages=self._loop.num_bad,
             workers_lost=totals.workers_lost,
-            audit_violations=sum(len(w.device.quarantined) + len(w.host.quarantined) for w in workers),
+            audit_violations=totals.audit_violations,
         )
 
 

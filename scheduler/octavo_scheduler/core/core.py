@@ -7,6 +7,7 @@ step. All state of the service lives in this object and is O(live requests).
 from collections.abc import Iterable
 
 from octavo_scheduler.core import events
+from octavo_scheduler.core.auditor import Auditor
 from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Committed, Event, Output, Started
 from octavo_scheduler.core.plan import StepPlan
@@ -39,6 +40,7 @@ class Core:
         self.registry = Registry(settings, self.counters)
         self.requests = self.registry.requests
         self.waiting = self.registry.waiting
+        self.auditor = Auditor()
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
@@ -95,6 +97,7 @@ class Core:
             case events.StepDone():
                 return self._step_done(event)
             case events.Tick():
+                self.counters.audit_violations += self.auditor.tick(self.workers, now)
                 return self.registry.expire(now)
             case events.Joined():
                 return self._join(event)
@@ -114,6 +117,8 @@ class Core:
                 self._pin(self.workers.values())
             case events.Drain():
                 self.workers[event.worker].move(WorkerMove.DRAIN)
+            case events.Resume():
+                self.workers[event.worker].move(WorkerMove.RESUME)
             case events.Rates():
                 worker = self.workers[event.worker]
                 worker.copy_rate = event.copy_bytes_per_second or worker.copy_rate
