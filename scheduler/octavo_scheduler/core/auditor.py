@@ -23,15 +23,16 @@ class Auditor:
         self.findings: list[str] = []
         """One sentence for each violation, until somebody takes them."""
         self._due = 0.0
-        self._last = ""
+        self.turn = ""
+        """The worker that was looked at last."""
 
     def tick(self, workers: Mapping[str, Worker], now: float) -> int:
         """Looks at the next worker when it is time. Returns how many violations were found; all are mended."""
         if now < self._due or not workers:
             return 0
         names = sorted(workers)
-        self._last = next((name for name in names if name > self._last), names[0])
-        worker = workers[self._last]
+        self.turn = next((name for name in names if name > self.turn), names[0])
+        worker = workers[self.turn]
         steps = [plan.step for plan in worker.in_flight]
         num_pages = worker.device.total + worker.host.total
         self._due = now + max(LEAST_PAUSE, num_pages / PAGES_PER_SECOND)

@@ -49,6 +49,10 @@ class PagePool:
         self._lifted = 0
 
     @property
+    def num_usable(self) -> int:
+        return self.total - len(self.quarantined)
+
+    @property
     def num_free(self) -> int:
         return len(self.free)
 

@@ -87,7 +87,7 @@ class Worker:
     @property
     def capacity(self) -> int:
         """Longest sequence, prompt and answer. The last token of an answer needs no slot: it is never an input."""
-        return min(self.joined.max_context, self.device.total * self.page_size + 1)
+        return min(self.joined.max_context, self.device.num_usable * self.page_size + 1)
 
     @property
     def room(self) -> int:

@@ -12,7 +12,7 @@ from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
 from tests.doubles.table_top import TableTop
 
 
-def walk(seed: int, num_events: int = 500) -> TableTop:
+def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> TableTop:
     draw = random.Random(seed)
     settings = Settings(
         max_chunk=draw.choice([None, 1, 3, 7]),
@@ -21,7 +21,7 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
         plans_in_flight=draw.choice([1, 2]),
         max_overtakes=draw.choice([1, 4]),
     )
-    table = TableTop(settings)
+    table = kind(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
     branches: dict[str, int] = {}
     heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
