@@ -29,12 +29,12 @@ class Admission:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
         passed: list[Sequence] = []
         room = self.worker.room
-        for sequence in list(islice(self._candidates(), ADMISSION_WINDOW)):
+        for sequence in list(islice(self.candidates(), ADMISSION_WINDOW)):
             if not self.draft.budget or not self.worker.free_slots or room < 1:
                 return  # whoever comes needs a slot and, for its last token, a page of its own
-            if sequence.faults or not self._is_placed_here(sequence, room):
+            if sequence.faults or not self.is_placed_here(sequence, room):
                 continue
-            needed = self._needed(sequence)
+            needed = self.needed(sequence)
             if needed > room or not self._start(sequence):
                 if sequence.overtaken >= self.worker.settings.max_overtakes:
                     return
@@ -48,12 +48,12 @@ class Admission:
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
         room = self.worker.room
-        for sequence in islice(self._candidates(), ADMISSION_WINDOW):
+        for sequence in islice(self.candidates(), ADMISSION_WINDOW):
             if sequence.faults and self._can_start(sequence, room):
                 self._start(sequence)
                 return
 
-    def _candidates(self) -> Iterator[Sequence]:
+    def candidates(self) -> Iterator[Sequence]:
         """In order. A draining worker takes back what it swapped out and nothing else."""
         capacity = self.worker.capacity
         is_ready = self.worker.state is WorkerState.READY
@@ -61,10 +61,10 @@ class Admission:
         return merge(self.worker.swapped, waiting, key=lambda sequence: sequence.order)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
-        fits = self._needed(sequence) <= room
-        return bool(self.worker.free_slots) and fits and self._is_placed_here(sequence, room)
+        fits = self.needed(sequence) <= room
+        return bool(self.worker.free_slots) and fits and self.is_placed_here(sequence, room)
 
-    def _is_placed_here(self, sequence: Sequence, room: int) -> bool:
+    def is_placed_here(self, sequence: Sequence, room: int) -> bool:
         """Whether it lies swapped out here, or this worker has the most room of those that can hold it to its end."""
         if sequence.state is SequenceState.SWAPPED:
             return True
@@ -75,7 +75,7 @@ class Admission:
             return False
         return sequence.failed_on != "" or all(here >= there for there in rooms)
 
-    def _needed(self, sequence: Sequence) -> int:
+    def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
         held, device = 0, self.worker.device
         if sequence.state is SequenceState.WAITING:

@@ -67,17 +67,9 @@ class Core:
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         """The worker's next step, or None when it has enough in flight or nothing to do."""
         worker = self.workers.get(worker_id)
-        if worker is None or not self._takes_plans(worker):
+        if worker is None or not self.takes_plans(worker):
             return None
-        others = [
-            other
-            for other in self.workers.values()
-            if other is not worker
-            and other.state is WorkerState.READY
-            and other.free_slots
-            and self._takes_plans(other)
-        ]
-        plan = Planner(worker, self.waiting, others).build()
+        plan = Planner(worker, self.waiting, self.others(worker)).build()
         for new_slot in plan.new_slots if plan else ():
             request = new_slot.sequence.request
             if request.state is RequestState.QUEUED:
@@ -85,7 +77,16 @@ class Core:
                 request.started_at = now
         return plan
 
-    def _takes_plans(self, worker: Worker) -> bool:
+    def others(self, worker: Worker) -> list[Worker]:
+        """The other workers that could take a sequence right now."""
+        return [
+            other
+            for other in self.workers.values()
+            if other is not worker and other.state is WorkerState.READY and other.free_slots and self.takes_plans(other)
+        ]
+
+    def takes_plans(self, worker: Worker) -> bool:
+        """Whether it may be sent one more plan now."""
         return (
             worker.state in (WorkerState.READY, WorkerState.DRAINING)
             and len(worker.in_flight) < self.settings.plans_in_flight

@@ -1,0 +1,180 @@
+"""What stands between a sequence and a worker, in words with numbers. Asks only.
+
+The next admission of the worker is gone through as `Admission.admit` would, with the same questions, up to the sequence or
+to what stops admission before it. A sequence that is said to start with the next plan does so; where that is not certain
+(because a prefix that is found now may be evicted by those before it), the words are weaker.
+"""
+
+from dataclasses import dataclass
+from itertools import islice
+
+from octavo_scheduler.core.admission import ADMISSION_WINDOW, Admission
+from octavo_scheduler.core.core import Core
+from octavo_scheduler.core.draft import Draft
+from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.words import many
+from octavo_scheduler.core.worker import Worker
+
+
+@dataclass
+class _Room:
+    """What admission can still hand out. `budget`: tokens, if those before find the prefixes that are there now."""
+
+    budget: int
+    sure_budget: int
+    slots: int
+    pages: int
+
+
+class Outlook:
+    """What the next admission of one worker has for a sequence that does not run."""
+
+    def __init__(self, core: Core, worker: Worker) -> None:
+        self.core = core
+        self.worker = worker
+        self.settings = worker.settings
+        self.max_chunk = self.settings.max_chunk or worker.budget
+        self.admission = Admission(Draft(worker, core.waiting), core.waiting, core.others(worker))
+
+    def of(self, sequence: Sequence) -> str:
+        """Why the sequence does not start on this worker, or that it does."""
+        worker, is_waiting = self.worker, sequence.state is SequenceState.WAITING
+        if is_waiting and worker.state is not WorkerState.READY:
+            return f"{worker.id} is {worker.state.name.lower()}"
+        if is_waiting and sequence.longest > worker.capacity:
+            return f"{worker.id} can hold {worker.capacity} tokens, and it may become {sequence.longest} long"
+        if sequence.faults:
+            return self._suspect(sequence)
+        room = self._after_running()
+        if room is None:
+            left = many(worker.device.num_available, "page")
+            return f"the running sequences of {worker.id} need more than the {left} left for them"
+        return self._in_turn(sequence, room)
+
+    def _in_turn(self, sequence: Sequence, room: _Room) -> str:
+        """Goes through the candidates in order, as far as the sequence."""
+        shared: set[int] = set()
+        for place, candidate in enumerate(islice(self.admission.candidates(), ADMISSION_WINDOW)):
+            if obstacle := self._exhausted(room):
+                return obstacle + _before(place)
+            is_here = self.admission.is_placed_here(candidate, room.pages)
+            needed = self._needed(candidate, shared)
+            if candidate is sequence:
+                return self._verdict(sequence, room, is_here, needed) + _before(place)
+            if candidate.faults or not is_here:
+                continue
+            if needed > room.pages:
+                if candidate.overtaken >= self.settings.max_overtakes:
+                    return (
+                        f"{self.worker.id} keeps its room for request {candidate.request.spec.id}, which was passed over "
+                        f"{candidate.overtaken} times" + _before(place + 1)
+                    )
+                continue
+            room.pages -= needed + 1
+            self._start(candidate, room, shared)
+        return f"more than {ADMISSION_WINDOW - 1} are before it, and {ADMISSION_WINDOW} are looked at in a step"
+
+    def _start(self, candidate: Sequence, room: _Room, shared: set[int]) -> None:
+        """Takes from the room what a first row takes, forks included."""
+        prefix = self._prefix(candidate)
+        shared.update(prefix)
+        behind = len(candidate.tokens) - max(candidate.computed, len(prefix) * self.worker.page_size)
+        num_tokens = min(behind, room.budget, self.max_chunk)
+        room.budget -= num_tokens
+        room.sure_budget -= min(len(candidate.tokens), self.max_chunk)
+        room.slots -= 1
+        if num_tokens == behind:
+            room.slots -= candidate.request.spec.n - len(candidate.request.sequences)
+
+    def _exhausted(self, room: _Room) -> str | None:
+        """What nobody can start without."""
+        worker = self.worker
+        if room.slots < 1:
+            num_slots = len(worker.free_slots) + len(worker.running)
+            return f"all {num_slots} slots of {worker.id} are taken"
+        if room.budget < 1:
+            return f"the {worker.budget} tokens of a step of {worker.id} are used up"
+        return f"{worker.id} has no page to spare ({self._pages(room)})" if room.pages < 1 else None
+
+    def _verdict(self, sequence: Sequence, room: _Room, is_here: bool, needed: int) -> str:
+        worker = self.worker
+        if not is_here:
+            most = max(there for capacity, there in self.admission.others if sequence.longest <= capacity)
+            return f"{worker.id} has room for {room.pages * worker.page_size} tokens, another worker for {most}"
+        if needed > room.pages:
+            return self._lacking(needed, room)
+        if not self.core.takes_plans(worker):
+            return f"fits on {worker.id}, which looks again when a plan comes back ({len(worker.in_flight)} in flight)"
+        if self._has_suspects() and not worker.was_alone:
+            return f"fits on {worker.id}, after a plan that belongs to a request that met a failed step"
+        if room.sure_budget < 1:
+            return f"fits on {worker.id}, unless those before it lose the prefixes that they are to find"
+        return f"starts with the next plan of {worker.id} ({many(needed, 'page')} of {room.pages} that it can give)"
+
+    def _suspect(self, sequence: Sequence) -> str:
+        worker, met = self.worker, f"{many(sequence.faults, 'failed step')} of {self.settings.max_faults}"
+        room = _Room(worker.budget, worker.budget, len(worker.free_slots), worker.room)
+        needed = self.admission.needed(sequence)
+        if not room.slots:
+            return f"{self._exhausted(room)}, and it met {met}"
+        if not self.admission.is_placed_here(sequence, room.pages):
+            return f"{worker.id} failed with it last, and another worker is to try ({met})"
+        if needed > room.pages:
+            return f"{self._lacking(needed, room)}, and it met {met}"
+        return f"fits on {worker.id}, which gives it every second plan as its own, since it met {met}"
+
+    def _lacking(self, needed: int, room: _Room) -> str:
+        return f"needs {many(needed, 'page')}, {self.worker.id} can give {max(room.pages, 0)} ({self._pages(room)})"
+
+    def _pages(self, room: _Room) -> str:
+        pool = self.worker.device
+        promised = pool.num_available - self.worker.room
+        numbers = f"of {pool.num_usable}: {pool.num_held} held, {pool.num_available} free or cached"
+        if pool.num_fenced:
+            numbers += f", {pool.num_fenced} fenced"
+        if promised:
+            numbers += f"; {promised} promised to running sequences"
+        if taken := self.worker.room - room.pages:
+            numbers += f", {taken} to the rows of this step and to those before it"
+        return numbers
+
+    def _after_running(self) -> _Room | None:
+        """What the rows of running sequences leave over; None when they lack pages themselves."""
+        worker = self.worker
+        room = _Room(worker.budget, worker.budget, len(worker.free_slots), worker.room)
+        num_available = worker.device.num_available
+        eager = [
+            s for s in worker.running if s.uncomputed and not s.faults and not (s.is_evicting and s.rows_in_flight)
+        ]
+        for sequence in sorted(eager, key=lambda s: (s.is_evicting, s.uncomputed > 1)):
+            behind, known = sequence.uncomputed, len(sequence.tokens) + sequence.pending
+            num_tokens = min(behind, room.budget, self.max_chunk)
+            num_copied = worker.shares_last_page(sequence)
+            num_available -= worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
+            if num_available < 0:
+                return None
+            room.budget -= num_tokens
+            room.sure_budget -= num_tokens
+            room.pages -= num_copied
+            if num_tokens == behind:
+                room.pages -= worker.num_pages(known + 1) - worker.num_pages(known)
+                room.slots -= sequence.request.spec.n - len(sequence.request.sequences)
+        return room
+
+    def _has_suspects(self) -> bool:
+        candidates = islice(self.admission.candidates(), ADMISSION_WINDOW)
+        return any(sequence.faults for sequence in (*self.worker.running, *candidates))
+
+    def _needed(self, sequence: Sequence, shared: set[int]) -> int:
+        """Pages that it would take, if those before it already hold the `shared` ones."""
+        refs = self.worker.device.refs
+        return self.admission.needed(sequence) - sum(p in shared and not refs[p] for p in self._prefix(sequence))
+
+    def _prefix(self, sequence: Sequence) -> list[int]:
+        return find_prefix(self.worker, sequence) if sequence.state is SequenceState.WAITING else []
+
+
+def _before(place: int) -> str:
+    return f"; {many(place, 'request')} {'is' if place == 1 else 'are'} before it" if place else ""

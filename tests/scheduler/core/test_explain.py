@@ -1,0 +1,246 @@
+"""What is said about a request is what the planner does with it."""
+
+from collections import Counter
+
+from octavo_scheduler.core import Settings
+from octavo_scheduler.core.events import Drain, Nack
+from octavo_scheduler.core.explain import explain
+from octavo_scheduler.core.states import SequenceState
+
+from tests.doubles.paper_worker import PaperWorker
+from tests.doubles.table_top import TableTop
+from tests.scheduler.core.test_preemption import recipe, squeeze
+from tests.scheduler.core.test_random_walk import walk
+
+
+def said(table: TableTop, name: str) -> str:
+    return explain(table.core, name, table.now)
+
+
+def test_a_request_that_ended_or_never_was_is_said_to_be_gone() -> None:
+    table = TableTop(w=PaperWorker())
+    table.submit("r", [1, 2], 2)
+    table.run()
+    for name in ("r", "never"):
+        assert said(table, name) == "no such request is alive: it has ended, or never came"
+
+
+def test_without_a_worker_that_is_the_reason() -> None:
+    table = TableTop()
+    table.submit("r", [1, 2], 2)
+    table.now = 3.25
+    assert said(table, "r") == "has waited for 3.2 s: no worker is here"
+
+
+def test_what_fits_starts_with_the_next_plan() -> None:
+    table = TableTop(w=PaperWorker(pages=16))
+    table.submit("r", [1] * 9, 2)
+    assert said(table, "r") == "has waited for 0.0 s: starts with the next plan of w (3 pages of 16 that it can give)"
+    table.plan("w")
+    assert said(table, "r") == "runs on w: 0 of 9 prompt tokens computed"
+
+
+def test_a_prompt_in_chunks_and_then_an_answer() -> None:
+    table = TableTop(Settings(max_chunk=4, plans_in_flight=1), w=PaperWorker(pages=16))
+    table.submit("r", [1] * 9, 20)
+    table.turn()
+    assert said(table, "r") == "runs on w: 4 of 9 prompt tokens computed"
+    for _ in range(4):
+        table.turn()
+    assert said(table, "r") == "runs on w: 3 of 20 tokens answered"
+
+
+def test_lacking_pages_are_counted() -> None:
+    table = TableTop(w=PaperWorker(pages=16))
+    table.submit("first", [1] * 40, 8)
+    table.turn()
+    table.submit("second", [2] * 20, 2)
+    table.submit("third", [3] * 20, 2)
+    held = "of 16: 11 held, 5 free or cached; 1 promised to running sequences"
+    assert said(table, "second") == f"has waited for 0.0 s: needs 5 pages, w can give 4 ({held})"
+    assert said(table, "third") == f"has waited for 0.0 s: needs 5 pages, w can give 4 ({held}); 1 request is before it"
+    assert table.plan("w")
+    assert table.core.requests["second"].sequences[0].state is SequenceState.WAITING
+
+
+def test_the_sum_of_the_slots() -> None:
+    table = TableTop(w=PaperWorker(pages=64, max_slots=2))
+    for name in "abc":
+        table.submit(name, [ord(name)], 30)
+    table.turn()
+    assert said(table, "c") == "has waited for 0.0 s: all 2 slots of w are taken"
+    table.plan("w")
+    assert not table.core.requests["c"].sequences[0].worker
+
+
+def test_a_request_passed_over_too_often_holds_the_others_back() -> None:
+    table = TableTop(Settings(max_overtakes=2), w=PaperWorker(pages=8))
+    table.submit("runs", [1] * 12, 12)
+    table.turn()
+    table.submit("long", [2] * 24, 2)
+    for n in range(4):
+        table.submit(f"short{n}", [n + 5], 1)
+        table.turn()
+    assert "passed over 2 of 2 times" in said(table, "long")
+    table.submit("late", [9], 1)
+    assert "w keeps its room for request long, which was passed over 2 times" in said(table, "late")
+    table.plan("w")
+    assert table.core.requests["late"].sequences[0].state is SequenceState.WAITING
+
+
+def test_the_budget_of_a_step() -> None:
+    table = TableTop(w=PaperWorker(pages=32, max_step_tokens=8))
+    table.submit("first", list(range(20)), 2)
+    table.submit("second", [2], 2)
+    assert said(table, "second").endswith("the 8 tokens of a step of w are used up; 1 request is before it")
+    table.plan("w")
+    assert table.core.requests["second"].sequences[0].state is SequenceState.WAITING
+
+
+def test_only_so_many_are_looked_at_in_a_step() -> None:
+    table = TableTop(w=PaperWorker(pages=16))
+    table.submit("runs", [1] * 40, 8)
+    table.turn()
+    for n in range(65):
+        table.submit(f"r{n}", [n] * 24, 2)
+    assert said(table, "r63").endswith("63 requests are before it")
+    assert said(table, "r64").endswith("more than 63 are before it, and 64 are looked at in a step")
+
+
+def test_another_worker_with_more_room() -> None:
+    table = TableTop(small=PaperWorker(pages=8), large=PaperWorker(pages=16))
+    table.submit("r", [1] * 9, 2)
+    assert said(table, "r") == (
+        "has waited for 0.0 s: starts with the next plan of large (3 pages of 16 that it can give); "
+        "small has room for 32 tokens, another worker for 64"
+    )
+    assert not table.plan("small")
+
+
+def test_a_pool_that_is_too_small_and_a_worker_that_drains() -> None:
+    table = TableTop(small=PaperWorker(pages=2), large=PaperWorker(pages=16))
+    table.apply(Drain("large"))
+    table.submit("r", [1] * 9, 2)
+    assert said(table, "r") == (
+        "has waited for 0.0 s: large is draining; small can hold 9 tokens, and it may become 11 long"
+    )
+
+
+def test_plans_in_flight_come_first() -> None:
+    table = TableTop(Settings(plans_in_flight=1), w=PaperWorker(pages=16))
+    table.submit("first", [1], 8)
+    table.plan("w")
+    table.submit("r", [2], 8)
+    assert said(table, "r").endswith("fits on w, which looks again when a plan comes back (1 in flight)")
+    assert not table.plan("w")
+
+
+def test_a_swapped_sequence_and_its_preemption() -> None:
+    table = recipe("swap")
+    worker = table.core.workers["w"]
+    while not worker.swapped:
+        table.turn()
+    (swapped,) = worker.swapped
+    text = said(table, "b")
+    assert text.startswith(
+        f"is swapped out on w (3 host pages, {swapped.num_generated} of 35 tokens answered): needs 4 pages, w can"
+    )
+    assert text.endswith("; preempted 1 time so far")
+
+
+def test_a_dropped_sequence_waits_again() -> None:
+    table = recipe("drop")
+    while not table.core.waiting or not table.core.waiting[0].num_generated:
+        table.turn()
+    generated = table.core.waiting[0].num_generated
+    assert said(table, "b").startswith(
+        f"waits to be computed again ({generated} of 35 tokens answered, arrived 0.0 s ago): needs"
+    )
+
+
+def test_a_victim_gives_way() -> None:
+    table = squeeze("drop", page_size=1, head=60, position=8)
+    worker = table.core.workers["w"]
+    while not any(s.is_evicting for s in worker.running):
+        assert table.plan("w") or any(s.is_evicting for s in worker.running) or table.deliver("w")
+    assert "gives way: it gets no row until its" in said(table, "b")
+
+
+def test_the_last_in_order_stands_still_when_no_page_is_left() -> None:
+    table = TableTop(Settings(plans_in_flight=1), w=PaperWorker(page_size=4, pages=6))
+    table.submit("a", [1] * 9, 12)
+    table.turn()
+    table.submit("b", [2] * 7, 9)
+    while "stands still" not in said(table, "b"):
+        assert table.turn()
+    before = table.core.requests["b"].sequences[0].planned
+    table.plan("w")
+    assert table.core.requests["b"].sequences[0].planned == before
+
+
+def test_a_suspect_gets_plans_of_its_own() -> None:
+    table = TableTop(w=PaperWorker(pages=32))
+    table.submit("r", [1, 2], 9)
+    table.submit("s", [3, 4], 9)
+    table.plan("w")
+    step = table.results["w"].pop().step
+    table.apply(Nack("w", step))
+    assert "fits on w, which gives it every second plan as its own, since it met 1 failed step of 3" in said(table, "r")
+    table.plan("w")
+    assert "it met 1 failed step of 3 and gets plans of its own" in said(table, "r")
+    assert [s.request.spec.id for s in table.core.workers["w"].in_flight[0].rows] == ["r"]
+    table.submit("t", [5], 2)
+    assert table.core.workers["w"].was_alone
+
+
+def test_each_branch_has_its_sentence() -> None:
+    table = TableTop(w=PaperWorker(pages=64, max_slots=2))
+    table.submit("r", [1, 2], 9, n=3)
+    assert said(table, "r").split("\n")[1] == "2 branches more will fork off with the first token"
+    table.turn()
+    lines = said(table, "r").split("\n")
+    assert [line[:8] for line in lines] == ["branch 0", "branch 1", "branch 2"]
+    assert lines[0] == "branch 0 runs on w: 1 of 9 tokens answered"
+    assert lines[2].endswith("all 2 slots of w are taken")
+
+
+class Told(TableTop):
+    """Before each plan it is written down what is said of every sequence; afterwards, what became of it."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.outcomes: Counter[tuple[str, bool]] = Counter()
+        super().__init__(settings)
+
+    def plan(self, name: str) -> bool:
+        worker = self.core.workers[name]
+        away = [*self.core.waiting, *worker.swapped]
+        lines = {s: self._said(s.request.spec.id, s.branch) for s in away}
+        num_plans = len(worker.in_flight)
+        has_planned = super().plan(name)
+        started = (
+            {new.sequence for new in worker.in_flight[-1].new_slots} if len(worker.in_flight) > num_plans else set()
+        )
+        for sequence, line in lines.items():
+            promise = next((words for words in PROMISES if f"{words} {name}" in line), "does not start")
+            self.outcomes[promise, sequence in started] += 1
+            if (promise == "starts with the next plan of") != (sequence in started) and promise not in WEAK:
+                raise AssertionError(f"{line!r}, but {name} {'did' if sequence in started else 'did not'} start it")
+        return has_planned
+
+    def _said(self, request: str, branch: int) -> str:
+        lines = said(self, request).split("\n")
+        return next(line for line in lines if line.startswith(f"branch {branch} ") or not line.startswith("branch"))
+
+
+PROMISES = ("starts with the next plan of", "fits on", "tokens of a step of")
+WEAK = ("fits on", "tokens of a step of")
+
+
+def test_in_any_history_what_is_said_to_start_starts_and_nothing_else() -> None:
+    outcomes: Counter[tuple[str, bool]] = Counter()
+    for seed in range(60):
+        table = walk(seed, num_events=300, kind=Told)
+        assert isinstance(table, Told)
+        outcomes += table.outcomes
+    assert outcomes["starts with the next plan of", True] > 500
+    assert outcomes["does not start", False] > 500
