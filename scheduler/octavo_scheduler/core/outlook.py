@@ -5,6 +5,7 @@ to what stops admission before it. A sequence that is said to start with the nex
 (because a prefix that is found now may be evicted by those before it), the words are weaker.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
@@ -86,7 +87,7 @@ class Outlook:
         room.sure_budget -= min(len(candidate.tokens), self.max_chunk)
         room.slots -= 1
         if num_tokens == behind:
-            room.slots -= candidate.request.spec.n - len(candidate.request.sequences)
+            room.slots -= min(candidate.request.spec.n - len(candidate.request.sequences), room.slots)
 
     def _exhausted(self, room: _Room) -> str | None:
         """What nobody can start without."""
@@ -145,23 +146,34 @@ class Outlook:
         worker = self.worker
         room = _Room(worker.budget, worker.budget, len(worker.free_slots), worker.room)
         num_available = worker.device.num_available
+        num_copied: Counter[int] = Counter()
         eager = [
             s for s in worker.running if s.uncomputed and not s.faults and not (s.is_evicting and s.rows_in_flight)
         ]
         for sequence in sorted(eager, key=lambda s: (s.is_evicting, s.uncomputed > 1)):
-            behind, known = sequence.uncomputed, len(sequence.tokens) + sequence.pending
-            num_tokens = min(behind, room.budget, self.max_chunk)
-            num_copied = worker.shares_last_page(sequence)
-            num_available -= worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
+            num_tokens = min(sequence.uncomputed, room.budget, self.max_chunk)
+            if not num_tokens:
+                break
+            last_page = sequence.table[-1]
+            copies = worker.shares_last_page(sequence) and worker.device.refs[last_page] - num_copied[last_page] > 1
+            num_copied[last_page] += copies
+            num_available -= worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + copies
             if num_available < 0:
                 return None
             room.budget -= num_tokens
             room.sure_budget -= num_tokens
-            room.pages -= num_copied
-            if num_tokens == behind:
-                room.pages -= worker.num_pages(known + 1) - worker.num_pages(known)
-                room.slots -= sequence.request.spec.n - len(sequence.request.sequences)
+            room.pages -= copies
+            if num_tokens == sequence.uncomputed:
+                self._sample(sequence, room)
         return room
+
+    def _sample(self, sequence: Sequence, room: _Room) -> None:
+        """A running sequence will know one token more, and have forked; each of these may need a page for it, soon."""
+        num_known = len(sequence.tokens) + sequence.pending
+        num_forks = min(sequence.request.spec.n - len(sequence.request.sequences), room.slots)
+        num_pages = self.worker.num_pages(num_known + 1) - self.worker.num_pages(num_known)
+        room.pages -= num_pages * (1 + num_forks) + num_forks
+        room.slots -= num_forks
 
     def _has_suspects(self) -> bool:
         candidates = islice(self.admission.candidates(), ADMISSION_WINDOW)
