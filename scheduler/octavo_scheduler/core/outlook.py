@@ -12,7 +12,7 @@ from itertools import islice
 from octavo_scheduler.core.admission import ADMISSION_WINDOW, Admission
 from octavo_scheduler.core.core import Core
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.prefix import find_prefix, full_pages
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.words import many
@@ -79,9 +79,11 @@ class Outlook:
 
     def _start(self, candidate: Sequence, room: _Room, shared: set[int]) -> None:
         """Takes from the room what a first row takes, forks included."""
-        prefix = self._prefix(candidate)
-        shared.update(prefix)
-        behind = len(candidate.tokens) - max(candidate.computed, len(prefix) * self.worker.page_size)
+        shared.update(self._prefix(candidate))
+        num_cached = candidate.computed
+        if candidate.state is SequenceState.WAITING:
+            num_cached = len(find_prefix(self.worker, candidate)) * self.worker.page_size
+        behind = len(candidate.tokens) - num_cached
         num_tokens = min(behind, room.budget, self.max_chunk)
         room.budget -= num_tokens
         room.sure_budget -= min(len(candidate.tokens), self.max_chunk)
@@ -182,10 +184,18 @@ class Outlook:
     def _needed(self, sequence: Sequence, shared: set[int]) -> int:
         """Pages that it would take, if those before it already hold the `shared` ones."""
         refs = self.worker.device.refs
-        return self.admission.needed(sequence) - sum(p in shared and not refs[p] for p in self._prefix(sequence))
+        needed = self.admission.needed(sequence)
+        if sequence.state is SequenceState.WAITING:
+            needed -= sum(page in shared and not refs[page] for page in self._prefix(sequence))
+        return needed
 
     def _prefix(self, sequence: Sequence) -> list[int]:
-        return find_prefix(self.worker, sequence) if sequence.state is SequenceState.WAITING else []
+        """Device pages that the sequence would share."""
+        worker = self.worker
+        if sequence.state is SequenceState.WAITING:
+            return [hit.page for hit in find_prefix(worker, sequence) if hit.pool is worker.device]
+        found = (worker.device.find(content) for content in full_pages(worker, sequence, sequence.computed))
+        return [page for page in found if page is not None]
 
 
 def _before(place: int) -> str:

@@ -33,7 +33,7 @@ def page_states(worker: Worker, tier: Tier) -> list[PageState]:
     pool = worker.device if tier is Tier.DEVICE else worker.host
     states = [(PageState.FREE, PageState.HELD, PageState.SHARED)[min(refs, 2)] for refs in pool.refs]
     marked = (
-        (PageState.CACHED, pool.cached),
+        (PageState.CACHED, (*pool.cached, *pool.kept)),
         *((PageState.FENCED, pages) for pages in pool.fenced.values()),
         (PageState.SWAPPING, _swapping(worker, tier)),
         (PageState.QUARANTINED, pool.quarantined),

@@ -9,7 +9,7 @@ from octavo_scheduler.core import Settings
 from octavo_scheduler.core.audit import violations
 from octavo_scheduler.core.auditor import LEAST_PAUSE, PAGES_PER_SECOND
 from octavo_scheduler.core.events import Tick
-from octavo_scheduler.core.pages import PagePool
+from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.worker import Worker
 
 from tests.doubles.paper_worker import PaperWorker, answer
@@ -93,7 +93,7 @@ def lose_a_free_page(worker: Worker) -> int:
 
 def publish_a_free_page(worker: Worker) -> int:
     page = worker.device.free[0]
-    worker.device.publish(page, b"key", (1, 2, 3, 4))
+    worker.device.publish(page, Content(b"key", (1, 2, 3, 4)))
     return page
 
 

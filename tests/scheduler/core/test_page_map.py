@@ -42,7 +42,7 @@ def resting(worker: Worker, tier: Tier, page: int) -> PageState:
     pool = worker.device if tier is Tier.DEVICE else worker.host
     if pool.refs[page]:
         return PageState.HELD
-    if page in pool.cached:
+    if page in pool.cached or page in pool.kept:
         return PageState.CACHED
     return PageState.FREE if page in pool.free else PageState.FENCED
 
