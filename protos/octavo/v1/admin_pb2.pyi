@@ -1,3 +1,4 @@
+from octavo.v1 import inference_pb2 as _inference_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -181,6 +182,54 @@ class FlushResponse(_message.Message):
     FREED_PAGES_FIELD_NUMBER: _ClassVar[int]
     freed_pages: int
     def __init__(self, freed_pages: _Optional[int] = ...) -> None: ...
+
+class PinRequest(_message.Message):
+    __slots__ = ("name", "salt", "prompt")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    salt: str
+    prompt: _inference_pb2.Prompt
+    def __init__(self, name: _Optional[str] = ..., salt: _Optional[str] = ..., prompt: _Optional[_Union[_inference_pb2.Prompt, _Mapping]] = ...) -> None: ...
+
+class PinResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    def __init__(self, tokens: _Optional[int] = ...) -> None: ...
+
+class UnpinRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnpinResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPinsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPinsResponse(_message.Message):
+    __slots__ = ("pins",)
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    pins: _containers.RepeatedCompositeFieldContainer[PinStatus]
+    def __init__(self, pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ...) -> None: ...
+
+class PinStatus(_message.Message):
+    __slots__ = ("name", "salt", "tokens", "pages")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    salt: str
+    tokens: int
+    pages: int
+    def __init__(self, name: _Optional[str] = ..., salt: _Optional[str] = ..., tokens: _Optional[int] = ..., pages: _Optional[int] = ...) -> None: ...
 
 class DrainWorkerRequest(_message.Message):
     __slots__ = ("worker_id",)

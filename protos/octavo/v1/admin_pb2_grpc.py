@@ -60,6 +60,21 @@ class AdminServiceStub:
                 request_serializer=octavo_dot_v1_dot_admin__pb2.FlushRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_admin__pb2.FlushResponse.FromString,
                 _registered_method=True)
+        self.Pin = channel.unary_unary(
+                '/octavo.v1.AdminService/Pin',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.PinRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.PinResponse.FromString,
+                _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/octavo.v1.AdminService/Unpin',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.UnpinRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.UnpinResponse.FromString,
+                _registered_method=True)
+        self.ListPins = channel.unary_unary(
+                '/octavo.v1.AdminService/ListPins',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.ListPinsResponse.FromString,
+                _registered_method=True)
         self.DrainWorker = channel.unary_unary(
                 '/octavo.v1.AdminService/DrainWorker',
                 request_serializer=octavo_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
@@ -111,6 +126,28 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pin(self, request, context):
+        """Keeps a prefix in the cache: its pages are evicted last. Takes the place of a pin of the same name.
+        It computes nothing: it holds for pages that requests have computed or will compute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unpin(self, request, context):
+        """Ends a pin; its pages are cached as all others. NOT_FOUND: there is no pin of this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPins(self, request, context):
+        """Lists the pins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainWorker(self, request, context):
         """Gives a worker no new requests; those it has go on. NOT_FOUND: no such worker is here.
         """
@@ -152,6 +189,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Flush,
                     request_deserializer=octavo_dot_v1_dot_admin__pb2.FlushRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_admin__pb2.FlushResponse.SerializeToString,
+            ),
+            'Pin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pin,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.PinRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.PinResponse.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.UnpinRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.UnpinResponse.SerializeToString,
+            ),
+            'ListPins': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPins,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.ListPinsRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.ListPinsResponse.SerializeToString,
             ),
             'DrainWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainWorker,
@@ -300,6 +352,87 @@ class AdminService:
             '/octavo.v1.AdminService/Flush',
             octavo_dot_v1_dot_admin__pb2.FlushRequest.SerializeToString,
             octavo_dot_v1_dot_admin__pb2.FlushResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Pin',
+            octavo_dot_v1_dot_admin__pb2.PinRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.PinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Unpin',
+            octavo_dot_v1_dot_admin__pb2.UnpinRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.UnpinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPins(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/ListPins',
+            octavo_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.ListPinsResponse.FromString,
             options,
             channel_credentials,
             insecure,
