@@ -30,7 +30,19 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     out = capsys.readouterr().out
-    for verb in ("serve", "scheduler", "worker", "keys", "complete", "chat", "status", "demo"):
+    for verb in (
+        "serve",
+        "scheduler",
+        "worker",
+        "keys",
+        "complete",
+        "chat",
+        "status",
+        "explain",
+        "pages",
+        "pin",
+        "demo",
+    ):
         assert re.search(rf"^    {verb}\s", out, re.MULTILINE)
 
 

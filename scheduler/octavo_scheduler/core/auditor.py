@@ -45,7 +45,9 @@ class Auditor:
 def _mend(pool: PagePool, tables: Sequence[Table], steps: Collection[int]) -> list[str]:
     """Quarantines what breaks a law, and puts the counts right. Returns what was wrong, once for each page."""
     named = references(tables)
-    broken = dict(broken_pages(pool, named, steps))
+    broken: dict[int, str] = {}
+    for page, law in broken_pages(pool, named, steps):
+        broken.setdefault(page, law)
     nowhere = broken.pop(NULL_PAGE, None)
     for page, law in broken.items():
         pool.quarantine(page, named[page], law)
