@@ -12,7 +12,7 @@ from itertools import islice
 from octavo_scheduler.core.admission import ADMISSION_WINDOW, Admission
 from octavo_scheduler.core.core import Core
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.prefix import find_prefix, full_pages
+from octavo_scheduler.core.prefix import Hit, find_prefix, full_pages
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.words import many
@@ -21,12 +21,17 @@ from octavo_scheduler.core.worker import Worker
 
 @dataclass
 class _Room:
-    """What admission can still hand out. `budget`: tokens, if those before find the prefixes that are there now."""
+    """What admission can still hand out, if those before find the prefixes that are there now.
+
+    Once more pages are taken than are free, cached ones are evicted. It is not sure any more when a prefix that counted may
+    be among them.
+    """
 
     budget: int
-    sure_budget: int
     slots: int
     pages: int
+    free: int
+    is_sure: bool = True
 
 
 class Outlook:
@@ -59,34 +64,35 @@ class Outlook:
         shared: set[int] = set()
         for place, candidate in enumerate(islice(self.admission.candidates(), ADMISSION_WINDOW)):
             if obstacle := self._exhausted(room):
-                return obstacle + _before(place)
+                return obstacle + _reserve(room) + _before(place)
             is_here = self.admission.is_placed_here(candidate, room.pages)
-            needed = self._needed(candidate, shared)
+            num_shared = self._num_shared(candidate, shared)
+            needed = self.admission.needed(candidate) - num_shared
+            room.is_sure &= room.free >= 0 or not num_shared
             if candidate is sequence:
-                return self._verdict(sequence, room, is_here, needed) + _before(place)
+                return self._verdict(sequence, room, is_here, needed) + _reserve(room) + _before(place)
             if candidate.faults or not is_here:
                 continue
-            if needed > room.pages:
-                if candidate.overtaken >= self.settings.max_overtakes:
-                    return (
-                        f"{self.worker.id} keeps its room for request {candidate.request.spec.id}, which was passed over "
-                        f"{candidate.overtaken} times" + _before(place + 1)
-                    )
-                continue
-            room.pages -= needed + 1
-            self._start(candidate, room, shared)
+            if needed <= room.pages:
+                self._start(candidate, room, needed, shared)
+            elif candidate.overtaken >= self.settings.max_overtakes:
+                return (
+                    f"{self.worker.id} keeps its room for request {candidate.request.spec.id}, which was passed over "
+                    f"{candidate.overtaken} times" + _reserve(room) + _before(place + 1)
+                )
         return f"more than {ADMISSION_WINDOW - 1} are before it, and {ADMISSION_WINDOW} are looked at in a step"
 
-    def _start(self, candidate: Sequence, room: _Room, shared: set[int]) -> None:
+    def _start(self, candidate: Sequence, room: _Room, needed: int, shared: set[int]) -> None:
         """Takes from the room what a first row takes, forks included."""
-        shared.update(self._prefix(candidate))
-        num_cached = candidate.computed
-        if candidate.state is SequenceState.WAITING:
-            num_cached = len(find_prefix(self.worker, candidate)) * self.worker.page_size
-        behind = len(candidate.tokens) - num_cached
+        prefix = self._prefix(candidate)
+        shared.update(hit.page for hit in prefix if hit.pool is self.worker.device)
+        room.is_sure &= room.free >= 0 or not prefix
+        is_waiting = candidate.state is SequenceState.WAITING
+        behind = len(candidate.tokens) - (len(prefix) * self.worker.page_size if is_waiting else candidate.computed)
         num_tokens = min(behind, room.budget, self.max_chunk)
+        room.pages -= needed + 1
+        room.free -= needed
         room.budget -= num_tokens
-        room.sure_budget -= min(len(candidate.tokens), self.max_chunk)
         room.slots -= 1
         if num_tokens == behind:
             room.slots -= min(candidate.request.spec.n - len(candidate.request.sequences), room.slots)
@@ -112,13 +118,13 @@ class Outlook:
             return f"fits on {worker.id}, which looks again when a plan comes back ({len(worker.in_flight)} in flight)"
         if self._has_suspects() and not worker.was_alone:
             return f"fits on {worker.id}, after a plan that belongs to a request that met a failed step"
-        if room.sure_budget < 1:
-            return f"fits on {worker.id}, unless those before it lose the prefixes that they are to find"
+        if not room.is_sure:
+            return f"fits on {worker.id}"
         return f"starts with the next plan of {worker.id} ({many(needed, 'page')} of {room.pages} that it can give)"
 
     def _suspect(self, sequence: Sequence) -> str:
         worker, met = self.worker, f"{many(sequence.faults, 'failed step')} of {self.settings.max_faults}"
-        room = _Room(worker.budget, worker.budget, len(worker.free_slots), worker.room)
+        room = _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free)
         needed = self.admission.needed(sequence)
         if not room.slots:
             return f"{self._exhausted(room)}, and it met {met}"
@@ -146,7 +152,7 @@ class Outlook:
     def _after_running(self) -> _Room | None:
         """What the rows of running sequences leave over; None when they lack pages themselves."""
         worker = self.worker
-        room = _Room(worker.budget, worker.budget, len(worker.free_slots), worker.room)
+        room = _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free)
         num_available = worker.device.num_available
         num_copied: Counter[int] = Counter()
         eager = [
@@ -159,11 +165,12 @@ class Outlook:
             last_page = sequence.table[-1]
             copies = worker.shares_last_page(sequence) and worker.device.refs[last_page] - num_copied[last_page] > 1
             num_copied[last_page] += copies
-            num_available -= worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + copies
+            lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + copies
+            num_available -= lacking
+            room.free -= lacking
             if num_available < 0:
                 return None
             room.budget -= num_tokens
-            room.sure_budget -= num_tokens
             room.pages -= copies
             if num_tokens == sequence.uncomputed:
                 self._sample(sequence, room)
@@ -181,21 +188,25 @@ class Outlook:
         candidates = islice(self.admission.candidates(), ADMISSION_WINDOW)
         return any(sequence.faults for sequence in (*self.worker.running, *candidates))
 
-    def _needed(self, sequence: Sequence, shared: set[int]) -> int:
-        """Pages that it would take, if those before it already hold the `shared` ones."""
-        refs = self.worker.device.refs
-        needed = self.admission.needed(sequence)
-        if sequence.state is SequenceState.WAITING:
-            needed -= sum(page in shared and not refs[page] for page in self._prefix(sequence))
-        return needed
+    def _num_shared(self, sequence: Sequence, shared: set[int]) -> int:
+        """Pages that it need not take if those before it have come to hold the `shared` ones."""
+        if sequence.state is not SequenceState.WAITING:
+            return 0
+        device = self.worker.device
+        hits = self._prefix(sequence)
+        return sum(hit.pool is device and hit.page in shared and not device.refs[hit.page] for hit in hits)
 
-    def _prefix(self, sequence: Sequence) -> list[int]:
-        """Device pages that the sequence would share."""
+    def _prefix(self, sequence: Sequence) -> list[Hit]:
+        """Pages that the sequence would share, or copy from the host tier."""
         worker = self.worker
         if sequence.state is SequenceState.WAITING:
-            return [hit.page for hit in find_prefix(worker, sequence) if hit.pool is worker.device]
-        found = (worker.device.find(content) for content in full_pages(worker, sequence, sequence.computed))
-        return [page for page in found if page is not None]
+            return find_prefix(worker, sequence)
+        known = ((content, worker.device.find(content)) for content in full_pages(worker, sequence, sequence.computed))
+        return [Hit(worker.device, page, content) for content, page in known if page is not None]
+
+
+def _reserve(room: _Room) -> str:
+    return "" if room.is_sure else ", unless a cached prefix is evicted before"
 
 
 def _before(place: int) -> str:
