@@ -19,7 +19,7 @@ def violations(core: Core) -> list[str]:
 
 
 def _pool_violations(tier: str, pool: PagePool, tables: list[Table], in_flight: list[int]) -> Iterator[str]:
-    named = references(tables)
+    named = references(pool, tables)
     laws = [law for _, law in broken_pages(pool, named, in_flight)]
     yield from (f"{tier}: {law}" for law in (*laws, *broken_counts(pool, named)))
     if pool.quarantined:

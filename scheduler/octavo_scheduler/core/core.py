@@ -40,7 +40,7 @@ class Core:
         self.registry = Registry(settings, self.counters)
         self.requests = self.registry.requests
         self.waiting = self.registry.waiting
-        self.auditor = Auditor()
+        self.auditor = Auditor(self.counters)
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
@@ -98,7 +98,8 @@ class Core:
             case events.StepDone():
                 return self._step_done(event)
             case events.Tick():
-                self.counters.audit_violations += self.auditor.tick(self.workers, now)
+                if (doubtful := self.auditor.tick(self.workers, now)) is not None:
+                    self._start_over(doubtful)
                 return self.registry.expire(now)
             case events.Joined():
                 return self._join(event)
@@ -213,12 +214,17 @@ class Core:
             self.counters.stale_messages += 1
             return []
         failed = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
-        steps = [plan.step for plan in worker.in_flight]
         worker.num_nacks += 1
         if worker.num_nacks >= self.settings.max_nacks:
             worker.in_flight.remove(failed)
             worker.in_flight.appendleft(failed)
             return self._lose(events.Lost(worker.id))
+        self._start_over(worker)
+        return self._blame(worker, failed)
+
+    def _start_over(self, worker: Worker) -> None:
+        """All of a worker's sequences go back to waiting, and its next plan is full."""
+        steps = [plan.step for plan in worker.in_flight]
         self._drop_all(worker)
         for step in steps:
             worker.device.lift(step)
@@ -226,7 +232,6 @@ class Core:
         worker.acked = worker.step
         worker.full = True
         worker.freed_slots.clear()
-        return self._blame(worker, failed)
 
     def _blame(self, worker: Worker, failed: StepPlan | None) -> list[Output]:
         """Marks the sequences of a failed step. One that was alone in it, time and again, is given up."""

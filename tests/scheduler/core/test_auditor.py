@@ -9,6 +9,7 @@ from octavo_scheduler.core import Settings
 from octavo_scheduler.core.audit import violations
 from octavo_scheduler.core.auditor import LEAST_PAUSE, PAGES_PER_SECOND
 from octavo_scheduler.core.events import Tick
+from octavo_scheduler.core.ledger import broken_pages, references
 from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.worker import Worker
 
@@ -141,6 +142,36 @@ def test_a_broken_law_costs_one_page_and_no_answer(corrupt: Callable[[Worker], i
     assert table.core.counters.audit_violations == 1, "a page is found once"
 
 
+def test_a_page_that_somebody_else_may_have_written_is_trusted_by_nobody() -> None:
+    table, prompts = busy()
+    worker, paper = table.core.workers["w"], table.workers["w"]
+    assert isinstance(paper, PaperWorker)
+    for _ in range(4):
+        table.turn()
+    table.plan("w")
+    num_in_flight = len(worker.in_flight)
+    page = free_a_held_page(worker)
+    paper.device[page] = 666
+    table.tick()
+    assert not worker.running
+    assert not worker.in_flight
+    assert worker.device.num_available == worker.device.num_usable
+    assert not worker.device.num_cached, "what was computed from that page is not to be found either"
+    table.run()
+    assert {name: table.tokens[name] for name in prompts} == {n: answer(prompt, 40) for n, prompt in prompts.items()}
+    assert table.core.counters.stale_messages == num_in_flight > 0, "they had read the page"
+
+
+def test_a_page_counted_too_high_disturbs_nobody() -> None:
+    table, _ = busy()
+    worker = table.core.workers["w"]
+    table.turn()
+    running = list(worker.running)
+    invent_a_reference(worker)
+    table.tick()
+    assert list(worker.running) == running
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_any_corruption_at_any_moment_is_mended(seed: int) -> None:
     draw = random.Random(seed)
@@ -184,6 +215,13 @@ def test_a_miscount_is_put_right_and_costs_no_page() -> None:
     assert table.core.counters.audit_violations == 3
     assert not worker.device.quarantined
     table.run()
+
+
+@pytest.mark.parametrize("page", [0, -1, 99])
+def test_a_table_that_names_no_page_of_the_pool_is_found(page: int) -> None:
+    pool = PagePool(4)
+    broken = list(broken_pages(pool, references(pool, [[page]]), []))
+    assert broken == [(0, "a table names the null page, or none of this pool")]
 
 
 def test_a_request_that_the_rest_of_the_pool_cannot_hold_is_refused() -> None:
