@@ -16,7 +16,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo check test protos protos-check foreign deploy-check equality utilisation bench-core clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(MAKEFILE_LIST))
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,14 +53,20 @@ deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehe
 	$(BIN)/hadolint deploy/Dockerfile.*
 	$(BIN)/python -m pytest tests/deploy
 
-equality: $(DEV_STAMP) ## Preempt the real model at every position, compare ids (about 8 minutes)
-	$(BIN)/python -m benchmarks.equality $(if $(MODEL),--model "$(MODEL)")
+equality: $(DEV_STAMP) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
+	$(BIN)/python -m benchmarks.equality $(if $(CASES),--cases $(CASES)) $(if $(MODEL),--model "$(MODEL)")
+
+replay-check: $(DEV_STAMP) ## Record 1,000 runs and workload W, replay them in other processes (RUNS=n, some minutes)
+	$(BIN)/python -m benchmarks.replay $(if $(MODEL),--model "$(MODEL)") $(if $(RUNS),--runs $(RUNS))
 
 bench-core: $(DEV_STAMP) ## Time plan, apply and the way over ipc for 256 decoding sequences
 	$(BIN)/python -m benchmarks.core
 
 utilisation: $(DEV_STAMP) ## Count how many held KV slots hold tokens on workload W (some minutes)
 	$(BIN)/python -m benchmarks.utilisation $(if $(MODEL),--model "$(MODEL)")
+
+overload: $(DEV_STAMP) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
+	$(BIN)/python -m benchmarks.overload
 
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -45,9 +45,9 @@ def joined(name: str, num_sequences: int) -> events.Joined:
     )
 
 
-def steady(num_sequences: int) -> Core:
-    """A core in which all sequences are decoding, at all places of a page."""
-    core = Core(Settings(max_num_seqs=num_sequences, max_step_tokens=8192))
+def steady(num_sequences: int, core: Core | None = None) -> Core:
+    """A core (given, or a plain one) in which all sequences are decoding, at all places of a page."""
+    core = core or Core(Settings(max_num_seqs=num_sequences, max_step_tokens=8192))
     core.apply(joined("w", num_sequences), 0.0)
     for number in range(num_sequences):
         prompt = tuple(range(number, number + 30 + number % 16))

@@ -18,6 +18,9 @@ PROGRAMS = {
     "scheduler": ("octavo_scheduler", "run a scheduler alone"),
     "worker": ("octavo_worker", "run a worker alone"),
     "keys": ("octavo_scheduler.keys", "make keys, certificate and token for several machines"),
+    "record": ("octavo_scheduler.record_program", "run a scheduler and record what its core does"),
+    "replay": ("octavo_scheduler.offline.replay", "replay a recorded log, or simulate it under other settings"),
+    "doctor": ("octavo_scheduler.offline.doctor", "advise a page size and pool sizes from a recorded log"),
 }
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from octavo_scheduler.config import Config, read_config
@@ -45,10 +45,10 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
         task.cancel()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     sys.addaudithook(refuse_unpickling)
     try:
-        config = read_config()
+        config = read_config(arguments)
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if config.lifeline is not None:
             watch_lifeline(config.lifeline)

@@ -32,6 +32,9 @@ class Config:
     curve: CurveFiles | None
     lifeline: int | None
     log_level: str
+    record: Path | None = None
+    """The log to write of all that the core does."""
+    record_tokens: bool = False
 
     def __post_init__(self) -> None:
         check_listen(self.listen)
@@ -96,10 +99,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--max-num-seqs", type=int, default=Settings.max_num_seqs, help="most sequences running on a worker")
     p.add_argument("--max-step-tokens", type=int, default=Settings.max_step_tokens, help="token budget of a step")
     p.add_argument("--max-chunk", type=int, help="most tokens of one sequence in a step; default: the whole budget")
-    p.add_argument("--max-queued-requests", type=int, default=Settings.max_queued_requests)
+    _add_policy(p.add_argument_group("policy", "who goes first, and how much may wait"))
     p.add_argument("--preempt", choices=("auto", "swap", "drop"), default="auto", help="how victims give up pages")
     p.add_argument("--no-prefix-cache", action="store_true", help="compute every prompt from its first token")
     p.add_argument("--plans-in-flight", type=int, default=Settings.plans_in_flight, help="1 or 2")
+    p.add_argument("--record", type=Path, metavar="FILE", help="record what the core does, for `octavo replay`")
+    p.add_argument("--record-tokens", action="store_true", help="with token ids, tenants and salts as they are")
     p.add_argument("--tls-cert", type=Path)
     p.add_argument("--tls-key", type=Path)
     p.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
@@ -110,6 +115,36 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+def _add_policy(group: argparse._ArgumentGroup) -> None:
+    s = Settings
+    add = group.add_argument
+    add(
+        "--policy", choices=("fair", "fcfs"), default=s.policy, help="between requests of one priority; fair: by tenant"
+    )
+    add("--tenant-weight", action="append", default=[], metavar="TENANT=WEIGHT", help="share of a tenant; default: 1")
+    add("--max-wait", type=float, default=s.max_wait_seconds, metavar="SECONDS", help="then priorities count less")
+    add("--max-queued-requests", type=int, default=s.max_queued_requests, help="more are refused")
+    add(
+        "--max-queued-tokens", type=int, default=s.max_queued_tokens, help="tokens of waiting prompts; more are refused"
+    )
+    add("--max-tenant-queued-requests", type=int, help="the same for each tenant; default: no limit of its own")
+    add("--max-tenant-queued-tokens", type=int, help="the same for each tenant; default: no limit of its own")
+    add(
+        "--max-tenant-share", type=float, default=s.max_tenant_share, help="of a worker's pages, for one tenant; (0, 1]"
+    )
+
+
+def _weights(pairs: Sequence[str]) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for pair in pairs:
+        tenant, _, weight = pair.rpartition("=")
+        try:
+            weights[tenant] = float(weight)
+        except ValueError:
+            raise StartError(f"--tenant-weight {pair} is not TENANT=WEIGHT") from None
+    return weights
+
+
 def read_config(arguments: Sequence[str] | None = None) -> Config:
     """Raises StartError with a sentence that says what to mend."""
     o = parser().parse_args(arguments)
@@ -118,7 +153,14 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
             max_num_seqs=o.max_num_seqs,
             max_step_tokens=o.max_step_tokens,
             max_chunk=o.max_chunk,
+            policy=o.policy,
+            tenant_weights=_weights(o.tenant_weight),
+            max_wait_seconds=o.max_wait,
             max_queued_requests=o.max_queued_requests,
+            max_queued_tokens=o.max_queued_tokens,
+            max_tenant_queued_requests=o.max_tenant_queued_requests,
+            max_tenant_queued_tokens=o.max_tenant_queued_tokens,
+            max_tenant_share=o.max_tenant_share,
             preempt=o.preempt,
             prefix_cache=not o.no_prefix_cache,
             plans_in_flight=o.plans_in_flight,
@@ -138,6 +180,8 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         curve=CurveFiles(*curve) if curve else None,
         lifeline=o.lifeline,
         log_level=o.log_level,
+        record=o.record,
+        record_tokens=o.record_tokens,
     )
 
 

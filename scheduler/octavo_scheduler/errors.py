@@ -14,6 +14,9 @@ OctavoError
 
 import grpc
 
+RETRY_AFTER = "retry-after-ms"
+"""Trailing metadata: milliseconds after which to try again."""
+
 
 class OctavoError(Exception):
     """Root of the tree."""
@@ -24,9 +27,15 @@ class StartError(OctavoError):
 
 
 class RequestError(OctavoError):
-    """One request cannot be served. The message is shown to the client."""
+    """One request cannot be served. The message is shown to the client; `retry_after` travels beside it."""
 
     status = grpc.StatusCode.UNKNOWN
+    retry_after: float | None = None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Trailing metadata of the answer."""
+        return () if self.retry_after is None else ((RETRY_AFTER, str(round(self.retry_after * 1000))),)
 
 
 class InvalidRequest(RequestError):
@@ -42,7 +51,13 @@ class UnknownName(RequestError):
 
 
 class Overloaded(RequestError):
+    """`retry_after`: seconds after which there may well be room."""
+
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(RequestError):

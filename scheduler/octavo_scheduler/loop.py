@@ -45,8 +45,10 @@ class Loop:
         on_ready: Callable[[bool], object],
         boot_id: int,
         vocab_size: int = 0,
+        after_turn: Callable[[], object] = lambda: None,
     ) -> None:
         """`deliver` gets all outputs of a turn; `on_ready` hears when the first worker is here and when the last is gone.
+        `after_turn` is called when the plans of a turn are out.
 
         A worker whose vocabulary is smaller than `vocab_size` is refused.
         """
@@ -62,6 +64,7 @@ class Loop:
         self._is_ready = False
         self._boot_id = boot_id
         self._vocab_size = vocab_size
+        self._after_turn = after_turn
         self._num_welcomed = 0
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._last_turn = clock()
@@ -105,6 +108,7 @@ class Loop:
         if self._is_ready != bool(self.members):
             self._is_ready = bool(self.members)
             self._on_ready(self._is_ready)
+        self._after_turn()
 
     def _report_violations(self) -> None:
         findings = self.core.auditor.findings

@@ -34,6 +34,8 @@ class Arrival:
 
     id: str
     seed: int
+    now: float
+    """Monotonic seconds."""
     deadline: float | None
 
 
@@ -110,10 +112,12 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         max_tokens=_max_tokens(model, len(prompt), stopping),
         stop_token_ids=ends | _stop_token_ids(model, stopping.stop_token_ids),
         sampling=_sampling(model, options.sampling, arrival.seed),
+        n=_num_answers(options.sampling),
         priority=scheduling.priority,
         tenant=scheduling.tenant,
         salt=scheduling.cache_salt if scheduling.HasField("cache_salt") else scheduling.tenant,
         deadline=arrival.deadline,
+        queue_deadline=_queue_deadline(scheduling, arrival.now),
     )
     output = options.output
     return Parsed(
@@ -134,7 +138,6 @@ def _require(condition: bool, sentence: str) -> None:
 def _refuse_unsupported(options: Options) -> None:
     """Fields of the schema that this version cannot honour are refused, never ignored."""
     asked = {
-        "sampling.n above 1": options.sampling.n > 1,
         "sampling.logit_bias": len(options.sampling.logit_bias) > 0,
         "sampling.bad_words": len(options.sampling.bad_words) > 0,
         "stopping.min_tokens": options.stopping.min_tokens > 0,
@@ -158,6 +161,19 @@ def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.Sto
         f"has room for {room}",
     )
     return stopping.max_tokens
+
+
+def _num_answers(sampling: inference_pb2.SamplingOptions) -> int:
+    _require(sampling.n <= limits.MAX_ANSWERS, f"n is {sampling.n}; it must lie between 1 and {limits.MAX_ANSWERS}")
+    return max(sampling.n, 1)
+
+
+def _queue_deadline(scheduling: inference_pb2.SchedulingOptions, now: float) -> float | None:
+    if not scheduling.HasField("queue_seconds"):
+        return None
+    seconds, most = scheduling.queue_seconds, limits.MAX_REQUEST_SECONDS
+    _require(0 < seconds <= most, f"queue_seconds is {seconds}; it must lie in (0, {most:g}]")
+    return now + seconds
 
 
 def _stop_token_ids(model: ServedModel, ids: Sequence[int]) -> frozenset[int]:

@@ -22,6 +22,7 @@ from octavo_scheduler.link import RouterLink
 from octavo_scheduler.lock import PathLock, socket_path
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
+from octavo_scheduler.record import Recorder
 from octavo_scheduler.service import InferenceService
 
 log = logging.getLogger("octavo.scheduler")
@@ -55,14 +56,16 @@ class Scheduler:
         self._announcements: set[asyncio.Task[None]] = set()
         self.link = RouterLink(config.workers, config.curve)
         self.front = Front(model, lambda command: self.loop.post(command))
+        self._recorder = _recorder(config, self.link)
         self.loop = Loop(
-            Core(config.settings),
+            self._recorder or Core(config.settings),
             self.link,
             clock=time.monotonic,
             deliver=self.front.deliver,
             on_ready=lambda is_ready: self._event_loop.call_soon_threadsafe(self._announce, is_ready),
             boot_id=secrets.randbits(63),
             vocab_size=model.vocab_size,
+            after_turn=self._recorder.write if self._recorder else lambda: None,
         )
         self._health = health_aio.HealthServicer()
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
@@ -73,6 +76,8 @@ class Scheduler:
             self.address = self._listen(config)
         except StartError:
             self.link.close()
+            if self._recorder is not None:
+                self._recorder.discard()
             raise
 
     async def start(self) -> None:
@@ -122,6 +127,9 @@ class Scheduler:
         except Exception:
             log.exception("the scheduling loop failed")
             self._event_loop.call_soon_threadsafe(self.failed.set)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
 
     def _announce(self, is_ready: bool) -> None:
         announcement = asyncio.create_task(self._set_serving(is_ready))
@@ -133,3 +141,13 @@ class Scheduler:
         statuses = health_pb2.HealthCheckResponse
         for name in SERVICES:
             await self._health.set(name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
+
+
+def _recorder(config: Config, link: RouterLink) -> Recorder | None:
+    if config.record is None:
+        return None
+    try:
+        return Recorder(config.settings, config.record, has_tokens=config.record_tokens)
+    except OSError as error:
+        link.close()
+        raise StartError(f"cannot record to {config.record}: {error.strerror}") from error

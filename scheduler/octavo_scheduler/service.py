@@ -8,9 +8,10 @@ import grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo.v1 import inference_pb2_grpc
 
+from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.errors import RequestError
-from octavo_scheduler.front import Begin, End, Event, Front, Piece
+from octavo_scheduler.front import Front
 from octavo_scheduler.requests import Parsed, check_model, parse, parse_messages, parse_prompt
 
 log = logging.getLogger("octavo.scheduler")
@@ -36,7 +37,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             parsed = self._parse_prompt(request, context)
             return await self._whole(parsed, pb.GenerateResponse(request_id=parsed.label))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def GenerateStream(
         self, request: pb.GenerateStreamRequest, context: Context
@@ -46,14 +47,14 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             async for event in self._front.stream(parsed):
                 yield pb.GenerateStreamResponse(request_id=parsed.label, **_event(event))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:
         try:
             parsed = self._parse_chat(request, context)
             return await self._whole(parsed, pb.ChatResponse(request_id=parsed.label))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> AsyncIterator[pb.ChatStreamResponse]:
         try:
@@ -61,7 +62,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             async for event in self._front.stream(parsed):
                 yield pb.ChatStreamResponse(request_id=parsed.label, **_event(event))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         model = self._front.model
@@ -94,14 +95,16 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
     async def _whole(self, parsed: Parsed, response: Response) -> Response:
         """The same events as a stream's, gathered."""
-        completion = response.completions.add()
+        completions = [response.completions.add(branch=branch) for branch in range(parsed.spec.n)]
         async for event in self._front.stream(parsed):
             match event:
                 case Piece():
+                    completion = completions[event.branch]
                     completion.text += event.text
                     completion.token_ids.extend(event.tokens)
                 case End():
-                    completion.finish.CopyFrom(_finish(event))
+                    for completion, branch in zip(completions, event.branches, strict=True):
+                        completion.finish.CopyFrom(_finish(branch))
                     response.usage.CopyFrom(_usage(event))
                     response.timings.CopyFrom(_timings(event))
         return response
@@ -112,10 +115,13 @@ def _event(event: Event) -> dict[str, Any]:
         case Begin():
             return {"start": _start(event)}
         case Piece():
-            return {"delta": pb.Delta(text=event.text, token_ids=event.tokens, first_index=event.first_index)}
+            delta = pb.Delta(
+                branch=event.branch, text=event.text, token_ids=event.tokens, first_index=event.first_index
+            )
+            return {"delta": delta}
         case End():
-            branch = pb.BranchEnd(finish=_finish(event))
-            return {"end": pb.StreamEnd(branches=[branch], usage=_usage(event), timings=_timings(event))}
+            branches = [pb.BranchEnd(branch=i, finish=_finish(end)) for i, end in enumerate(event.branches)]
+            return {"end": pb.StreamEnd(branches=branches, usage=_usage(event), timings=_timings(event))}
 
 
 def _start(begin: Begin) -> pb.StreamStart:
@@ -124,7 +130,7 @@ def _start(begin: Begin) -> pb.StreamStart:
     )
 
 
-def _finish(end: End) -> pb.Finish:
+def _finish(end: BranchEnd) -> pb.Finish:
     finish = pb.Finish(reason=FINISH_REASONS[end.reason])
     if end.stop is not None:
         finish.stop = end.stop

@@ -35,6 +35,9 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         "scheduler",
         "worker",
         "keys",
+        "record",
+        "replay",
+        "doctor",
         "complete",
         "chat",
         "status",
@@ -89,6 +92,13 @@ def test_a_failure_is_one_sentence_on_stderr(
 def test_complete_streams_the_answer_to_stdout(local_server: LocalServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["complete", "good day", "--address", local_server.address]) == 0
     assert capsys.readouterr().out == "GOOD DAY \n"
+
+
+def test_complete_writes_several_answers_whole_and_numbered(
+    local_server: LocalServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["complete", "good day", "--n", "2", "--address", local_server.address]) == 0
+    assert capsys.readouterr().out == "[0] GOOD DAY \n[1] DAY \n"
 
 
 def test_complete_reads_a_prompt_from_stdin(
@@ -175,7 +185,14 @@ def test_status_shows_the_workers_and_json_has_all_of_it(
 
 @pytest.mark.parametrize(
     ("verb", "module"),
-    [("scheduler", "octavo_scheduler"), ("worker", "octavo_worker"), ("keys", "octavo_scheduler.keys")],
+    [
+        ("scheduler", "octavo_scheduler"),
+        ("worker", "octavo_worker"),
+        ("keys", "octavo_scheduler.keys"),
+        ("record", "octavo_scheduler.record_program"),
+        ("replay", "octavo_scheduler.offline.replay"),
+        ("doctor", "octavo_scheduler.offline.doctor"),
+    ],
 )
 def test_programs_get_all_their_words_untouched(verb: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[str] = []

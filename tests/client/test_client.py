@@ -31,6 +31,26 @@ async def test_a_stream_is_one_start_then_deltas_then_one_end(server: InferenceS
     assert end.answers == [results.AnswerEnd(0, "stop", 2)]
 
 
+async def test_several_answers_are_told_apart_by_their_index(server: InferenceServer) -> None:
+    params = SamplingParams(n=3)
+    async with AsyncClient(server.address) as client:
+        whole = await client.generate("a bb ccc", params)
+        events = [event async for event in client.stream("a bb ccc", params)]
+    assert whole.outputs == [
+        results.CompletionOutput(0, "A BB CCC ", [1, 2, 3], "stop", 2),
+        results.CompletionOutput(1, "BB CCC ", [2, 3], "stop", 2),
+        results.CompletionOutput(2, "CCC ", [3], "stop", 2),
+    ]
+    assert whole.usage == results.Usage(prompt_tokens=3, completion_tokens=6, cached_tokens=1)
+    deltas = [event for event in events if isinstance(event, results.Delta)]
+    for answer in whole.outputs:
+        mine = [delta for delta in deltas if delta.index == answer.index]
+        assert "".join(delta.text for delta in mine) == answer.text
+        assert [delta.first_index for delta in mine] == list(range(len(answer.token_ids)))
+    assert isinstance(events[-1], results.End)
+    assert events[-1].answers == [results.AnswerEnd(index, "stop", 2) for index in range(3)]
+
+
 async def test_chat_and_chat_stream_send_the_conversation(server: InferenceServer) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "good day"}]
     async with AsyncClient(server.address) as client:

@@ -45,6 +45,14 @@ def test_every_shape_of_prompts_is_answered(llm: LLM, prompts: Any, expected: li
     assert texts(llm.generate(prompts)) == expected
 
 
+def test_several_answers_to_each_prompt_lie_side_by_side(llm: LLM) -> None:
+    outputs = llm.generate(["one two", "three four"], SamplingParams(n=2))
+    assert [[answer.text for answer in output.outputs] for output in outputs] == [
+        ["ONE TWO ", "TWO "],
+        ["THREE FOUR ", "FOUR "],
+    ]
+
+
 def test_one_conversation_or_many_are_answered(llm: LLM) -> None:
     hello, bye = [{"role": "user", "content": "hello"}], [{"role": "user", "content": "bye"}]
     assert texts(llm.chat(hello)) == ["HELLO "]

@@ -1,7 +1,7 @@
 """A server that speaks octavo.v1 and gRPC health without a model. Used in-process, or run as if it were the scheduler.
 
 It answers a prompt with its own words, one token each, in capitals: "a b" gives "A B ". Token ids are the lengths of the
-words. These prompts do something else:
+words. Of several answers number k leaves the first k words out; they come in turns. These prompts do something else:
 
     fail CODE words      ends with that gRPC status and the words as its message
     hang                 says "HANG ", then nothing more until the call is cancelled
@@ -76,13 +76,16 @@ class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
         return self._status
 
     async def _whole(self, request: Any, text: str, context: Any) -> dict[str, Any]:
-        deltas = [event["delta"] async for event in self._events(request, text, context) if "delta" in event]
-        tokens = [token for delta in deltas for token in delta.token_ids]
-        completion = pb.Completion(text="".join(delta.text for delta in deltas), token_ids=tokens, finish=finish())
+        completions = [pb.Completion(branch=branch, finish=finish()) for branch in range(num_answers(request))]
+        async for event in self._events(request, text, context):
+            if "delta" in event:
+                completion = completions[event["delta"].branch]
+                completion.text += event["delta"].text
+                completion.token_ids.extend(event["delta"].token_ids)
         return {
             "request_id": request.request_id,
-            "completions": [completion],
-            "usage": usage(text),
+            "completions": completions,
+            "usage": usage(text, len(completions)),
             "timings": timings(),
         }
 
@@ -90,18 +93,22 @@ class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
         await self._check_token(context)
         self.requests.append(request)
         if text.startswith("fail "):
-            _, code, words = text.split(" ", 2)
-            await context.abort(grpc.StatusCode[code], words)
+            _, code, sentence = text.split(" ", 2)
+            await context.abort(grpc.StatusCode[code], sentence)
         self.live += 1
         self.peak_live = max(self.peak_live, self.live)
         try:
             yield {"start": pb.StreamStart(prompt_tokens=len(text.split()), cached_tokens=1, queue_seconds=0.5)}
-            for index, word in enumerate(text.split()):
+            answers = [text.split()[branch:] for branch in range(num_answers(request))]
+            for index in range(len(answers[0])):
                 await asyncio.sleep(0)  # lets other calls run
-                yield {"delta": pb.Delta(text=f"{word.upper()} ", token_ids=[len(word)], first_index=index)}
+                for branch, words in enumerate(answers):
+                    if index < len(words):
+                        yield {"delta": word_delta(branch, index, words[index])}
             if text == "hang":
                 await asyncio.Event().wait()
-            yield {"end": pb.StreamEnd(branches=[pb.BranchEnd(finish=finish())], usage=usage(text), timings=timings())}
+            ends = [pb.BranchEnd(branch=branch, finish=finish()) for branch in range(len(answers))]
+            yield {"end": pb.StreamEnd(branches=ends, usage=usage(text, len(answers)), timings=timings())}
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.put_nowait(request.request_id)
             raise
@@ -122,8 +129,18 @@ def finish() -> pb.Finish:
     return pb.Finish(reason=pb.FINISH_REASON_STOP, token_id=2)
 
 
-def usage(text: str) -> pb.Usage:
-    return pb.Usage(prompt_tokens=len(text.split()), completion_tokens=len(text.split()), cached_tokens=1)
+def num_answers(request: Any) -> int:
+    return max(int(request.options.sampling.n), 1)
+
+
+def word_delta(branch: int, index: int, word: str) -> pb.Delta:
+    return pb.Delta(branch=branch, text=f"{word.upper()} ", token_ids=[len(word)], first_index=index)
+
+
+def usage(text: str, answers: int) -> pb.Usage:
+    num_words = len(text.split())
+    answered = sum(max(num_words - branch, 0) for branch in range(answers))
+    return pb.Usage(prompt_tokens=num_words, completion_tokens=answered, cached_tokens=1)
 
 
 def timings() -> pb.Timings:

@@ -119,6 +119,8 @@ class TableTop:
     def assert_empty(self) -> None:
         assert not self.core.requests
         assert not self.core.waiting
+        assert not self.core.waiting.num_accounts
+        assert not self.core.waiting.queued_of
         for name, worker in self.core.workers.items():
             assert worker.device.num_available == worker.device.total
             assert worker.host.num_available == worker.host.total

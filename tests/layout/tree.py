@@ -44,7 +44,7 @@ def files() -> Iterator[Path]:
     """All files that belong to the project, generated ones too."""
     for folder, folders, names in os.walk(ROOT):
         folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.endswith("_cache"))
-        yield from (Path(folder, name) for name in sorted(names))
+        yield from (Path(folder, name) for name in sorted(names) if name not in NOT_OURS)
 
 
 def sources() -> Iterator[Source]:

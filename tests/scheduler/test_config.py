@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from octavo_scheduler.config import read_config
+from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
 
@@ -18,11 +19,30 @@ MODEL = ["--model", "any"]
         (["--max-step-tokens", "-1"], "max_step_tokens"),
         (["--max-chunk", "0"], "max_chunk"),
         (["--plans-in-flight", "3"], "plans_in_flight must be 1 or 2"),
+        (["--max-tenant-share", "0"], r"max_tenant_share must lie in \(0, 1\]"),
+        (["--max-tenant-queued-tokens", "0"], "max_tenant_queued_tokens must be at least 1"),
+        (["--max-wait", "-1"], "must not be negative"),
+        (["--tenant-weight", "a"], "--tenant-weight a is not TENANT=WEIGHT"),
+        (["--tenant-weight", "a=0"], "the weight of tenant 'a' must be above 0"),
     ],
 )
 def test_settings_out_of_range_name_the_setting(flags: list[str], sentence: str) -> None:
     with pytest.raises(StartError, match=sentence):
         read_config([*MODEL, *flags])
+
+
+def test_the_policy_is_read_from_the_flags() -> None:
+    weights = ["--tenant-weight", "a=2", "--tenant-weight", "b=c=0.5"]
+    caps = ["--max-queued-tokens", "9", "--max-tenant-queued-requests", "3", "--max-tenant-share", "0.5"]
+    settings = read_config([*MODEL, "--policy", "fcfs", "--max-wait", "7", *weights, *caps]).settings
+    assert settings == Settings(
+        policy="fcfs",
+        max_wait_seconds=7.0,
+        tenant_weights={"a": 2.0, "b=c": 0.5},
+        max_queued_tokens=9,
+        max_tenant_queued_requests=3,
+        max_tenant_share=0.5,
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
 from octavo_scheduler.tokens import Vocabulary
 
-ARRIVAL = Arrival(id="id", seed=77, deadline=1.0)
+ARRIVAL = Arrival(id="id", seed=77, now=0.5, deadline=1.0)
 
 
 def options(**fields: object) -> pb.GenerationOptions:
@@ -37,6 +37,12 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
     assert result.skip_special_tokens
 
 
+def test_a_queue_deadline_counts_from_the_arrival(model: ServedModel) -> None:
+    assert parsed(model, options()).spec.queue_deadline is None
+    given = options(scheduling=pb.SchedulingOptions(queue_seconds=2.0))
+    assert parsed(model, given).spec.queue_deadline == ARRIVAL.now + 2.0
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -57,13 +63,16 @@ def test_left_out_options_are_the_defaults(model: ServedModel) -> None:
         (stopping(stop=[""]), "a stop string has 1 to 256 bytes"),
         (stopping(stop=["x" * 257]), "a stop string has 1 to 256 bytes"),
         (stopping(stop=["x"] * 17), "more than 16 stop strings"),
-        (sampling(n=2), "sampling.n above 1 is not supported"),
-        (sampling(n=1_000_000), "sampling.n above 1 is not supported"),
+        (sampling(n=17), "n is 17; it must lie between 1 and 16"),
+        (sampling(n=2**32 - 1), "n is 4294967295; it must lie between 1 and 16"),
         (sampling(bad_words=["x"]), "sampling.bad_words is not supported"),
         (stopping(min_tokens=1), "stopping.min_tokens is not supported"),
         (options(output=pb.OutputOptions(logprobs=0)), "output.logprobs is not supported"),
         (options(constraint=pb.OutputConstraint(regex="a")), "constraint is not supported"),
         (options(scheduling=pb.SchedulingOptions(tenant="t" * 200)), "tenant is too long"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=0.0)), "queue_seconds is 0.0; it must lie in"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=math.nan)), "queue_seconds is nan"),
+        (options(scheduling=pb.SchedulingOptions(queue_seconds=3601.0)), "queue_seconds is 3601.0"),
     ],
 )
 def test_what_is_out_of_range_or_not_supported_names_the_field(
@@ -88,6 +97,12 @@ def test_a_repetition_penalty_may_lie_at_the_ends_of_the_range_that_its_refusal_
         parsed(model, sampling(repetition_penalty=0.0))
     for end in (0.0078125, 128.0):
         assert parsed(model, sampling(repetition_penalty=end)).spec.sampling.repetition_penalty == end
+
+
+@pytest.mark.parametrize(("asked", "answers"), [(0, 1), (1, 1), (2, 2), (16, 16)])
+def test_a_request_has_one_answer_or_as_many_as_it_asks_for(model: ServedModel, asked: int, answers: int) -> None:
+    assert parsed(model, options()).spec.n == 1
+    assert parsed(model, sampling(n=asked)).spec.n == answers
 
 
 def test_ignore_eos_leaves_only_the_clients_own_stop_tokens(model: ServedModel) -> None:

@@ -1,7 +1,7 @@
 """The whole scheduler in this process: gRPC in front, a paper worker behind a real socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
+from octavo_scheduler.event_log import EventLog, Submit
 from octavo_scheduler.keys import main as make_keys
 from octavo_scheduler.model import ServedModel
+from octavo_scheduler.offline.replay import replay
 from octavo_scheduler.server import Scheduler
 
 from tests.doubles.paper_process import PaperProcess
@@ -133,6 +135,113 @@ async def test_a_stop_token_ends_the_answer_and_is_named(running: Running) -> No
     completion = response.completions[0]
     assert list(completion.token_ids) == ids[: ids.index(ids[5]) + 1]
     assert completion.finish.token_id == ids[5]
+
+
+def branches(prompt: list[int], n: int, max_tokens: int, stop_token_ids: Collection[int] = ()) -> list[list[int]]:
+    """The right answers, each up to its first stop token."""
+    answers = [answer(prompt, max_tokens, 0, branch) for branch in range(n)]
+    ends = [next((i for i, token in enumerate(ids) if token in stop_token_ids), max_tokens) + 1 for ids in answers]
+    return [ids[:end] for ids, end in zip(answers, ends, strict=True)]
+
+
+def several(ids: list[int], n: int, max_tokens: int, **stopping: Any) -> dict[str, Any]:
+    message = request(ids, max_tokens, **stopping)
+    message["options"].sampling.n = n
+    return message
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+async def test_PA01_a_whole_answer_has_exactly_n_completions_in_order_whichever_ends_first(
+    running: Running, n: int
+) -> None:
+    """Ten requests at once, on eight slots; each branch has a stop token that comes at another step of its answer."""
+
+    async def ask(number: int) -> None:
+        prompt = [number, 7, n]
+        stop = {answer(prompt, 24, 0, branch)[(5 * branch + number) % 23] for branch in range(n)}
+        expected = branches(prompt, n, 24, stop)
+        assert len({len(ids) for ids in expected}) > 1
+        message = several(prompt, n, 24, stop_token_ids=sorted(stop))
+        response = await running.stub.Generate(pb.GenerateRequest(**message))
+        assert [completion.branch for completion in response.completions] == list(range(n))
+        assert [list(completion.token_ids) for completion in response.completions] == expected
+        assert all(c.finish.token_id == c.token_ids[-1] for c in response.completions if len(c.token_ids) < 24)
+        assert response.usage.prompt_tokens == len(prompt)
+        assert response.usage.completion_tokens == sum(map(len, expected))
+
+    await asyncio.gather(*(ask(number) for number in range(10)))
+    status = await running.until_free()
+    assert (status.counters.accepted, status.counters.ended, status.counters.cancelled) == (10, 10, 0)
+
+
+@pytest.mark.parametrize("n", [2, 5])
+async def test_PA02_in_a_stream_each_branch_has_the_text_of_its_own_tokens(running: Running, n: int) -> None:
+    call = running.stub.GenerateStream(pb.GenerateStreamRequest(**several([5, 6, 7], n, 20)))
+    events = [event async for event in call]
+    assert [event.WhichOneof("event") for event in events] == ["start", *["delta"] * (len(events) - 2), "end"]
+    vocabulary = running.scheduler.front.model.vocabulary
+    for branch, expected in enumerate(branches([5, 6, 7], n, 20)):
+        deltas = [event.delta for event in events[1:-1] if event.delta.branch == branch]
+        position = 0
+        for delta in deltas:
+            assert delta.first_index == position
+            position += len(delta.token_ids)
+        assert [token for delta in deltas for token in delta.token_ids] == expected
+        assert "".join(delta.text for delta in deltas) == vocabulary.decode(expected, skip_special_tokens=False)
+    assert [end.branch for end in events[-1].end.branches] == list(range(n))
+    assert events[-1].end.usage.completion_tokens == 20 * n
+
+
+async def test_a_stop_string_ends_its_branch_while_the_others_go_on(running: Running) -> None:
+    vocabulary = running.scheduler.front.model.vocabulary
+    whole = [vocabulary.decode(ids, skip_special_tokens=False) for ids in branches([4, 2], 3, 40)]
+    stop = whole[1][10:13]
+    assert [stop in text for text in whole] == [False, True, False]
+    response = await running.stub.Generate(pb.GenerateRequest(**several([4, 2], 3, 40, stop=[stop])))
+    assert [c.text for c in response.completions] == [whole[0], whole[1][: whole[1].find(stop)], whole[2]]
+    assert [c.finish.WhichOneof("matched") for c in response.completions] == [None, "stop", None]
+    assert [len(c.token_ids) < 40 for c in response.completions] == [False, True, False]
+    assert response.usage.completion_tokens == sum(len(c.token_ids) for c in response.completions)
+    status = await running.until_free()
+    assert status.counters.cancelled == 0
+
+
+@pytest.mark.parametrize("preempt", ["swap", "drop"])
+async def test_PS02_in_a_pool_too_small_for_all_branches_each_ends_exactly_once(
+    model: ServedModel, tmp_path: Path, preempt: str
+) -> None:
+    """Four branches of 29 tokens need 26 pages of 4; there are 11, of which one branch alone needs 8."""
+    flags = ["--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w", "--preempt", preempt]
+    scheduler = Scheduler(read_config(["--model", "tiny", *flags]), model)
+    await scheduler.start()
+    worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=4, pages=11, host_pages=32))
+    prompt = list(range(1, 10))
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        running = Running(scheduler, channel, worker)
+        call = running.stub.GenerateStream(pb.GenerateStreamRequest(**several(prompt, 4, 20)))
+        events = [event async for event in call]
+        found = [[t for e in events if e.delta.branch == b for t in e.delta.token_ids] for b in range(4)]
+        assert found == branches(prompt, 4, 20)
+        end = events[-1].end
+        assert [(e.branch, e.finish.reason) for e in end.branches] == [(b, pb.FINISH_REASON_LENGTH) for b in range(4)]
+        assert end.timings.preemptions > 0
+        status = await running.until_free()
+        assert (status.counters.ended, status.counters.audit_violations) == (1, 0)
+    await scheduler.stop(grace=0)
+    worker.stop()
+
+
+async def test_a_cancelled_stream_gives_the_pages_of_all_its_branches_back(running: Running) -> None:
+    call = running.stub.GenerateStream(pb.GenerateStreamRequest(**several([1, 2, 3], 6, 200)))
+    seen = set()
+    async for event in call:
+        if event.WhichOneof("event") == "delta":
+            seen.add(event.delta.branch)
+        if len(seen) == 6:
+            break
+    call.cancel()
+    status = await running.until_free()
+    assert status.counters.cancelled == 1
 
 
 async def test_a_chat_goes_through_the_template(running: Running) -> None:
@@ -349,3 +458,42 @@ async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
     stranger.stop()
     await scheduler.stop(grace=0)
+
+
+async def test_a_recorded_service_can_be_replayed_when_it_has_stopped(model: ServedModel, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    places = ["--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w"]
+    scheduler = Scheduler(read_config(["--model", "tiny", *places, "--record", str(log)]), model)
+    await scheduler.start()
+    worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=4, pages=16))
+    async with grpc.aio.insecure_channel(scheduler.address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        async for state in health.Watch(health_pb2.HealthCheckRequest(service=NAME)):
+            if state.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        calls = [stub.Generate(pb.GenerateRequest(**request([5, 6, 7, number], 20))) for number in range(6)]
+        answers = await asyncio.gather(*calls)
+    await until(lambda: sum(isinstance(entry, Submit) for entry in EventLog(log)) == 6)  # while the service runs on
+    await scheduler.stop(grace=0)
+    worker.stop()
+    assert [list(a.completions[0].token_ids) for a in answers] == [answer([5, 6, 7, n], 20) for n in range(6)]
+    outcome = replay(EventLog(log))
+    assert outcome.difference is None
+    assert outcome.is_complete
+    assert outcome.plans == len(worker.plans)
+
+
+async def test_a_log_that_cannot_be_made_stops_the_start(model: ServedModel, tmp_path: Path) -> None:
+    flags = ["--model", "tiny", "--listen", f"unix:{tmp_path}/g", "--workers", f"ipc://{tmp_path}/w", "--record"]
+    (tmp_path / "there").touch()
+    for name, reason in (("no/log", "No such file or directory"), ("there", "File exists")):
+        with pytest.raises(StartError, match=f"cannot record to .*: {reason}"):
+            Scheduler(read_config([*flags, str(tmp_path / name)]), model)
+
+
+async def test_a_start_that_fails_leaves_no_log(running: Running, model: ServedModel, tmp_path: Path) -> None:
+    flags = ["--model", "tiny", "--listen", running.scheduler.address, "--workers", f"ipc://{tmp_path}/other"]
+    with pytest.raises(StartError):
+        Scheduler(read_config([*flags, "--record", str(tmp_path / "log")]), model)
+    assert not (tmp_path / "log").exists()

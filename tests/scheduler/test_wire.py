@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from octavo.v1 import step_pb2
 from octavo_scheduler.core.plan import Growth, NewSlot, StepPlan
+from octavo_scheduler.core.policy import Account
 from octavo_scheduler.core.request import Request, RequestSpec, Sampling, Sequence
 from octavo_scheduler.wire import BadMessage, Epoch, StepReport, column, decode, encode_plan, uncolumn
 
@@ -27,7 +28,7 @@ def test_a_decode_step_is_one_column_of_slots() -> None:
 
 def test_a_new_slot_carries_history_and_sampling() -> None:
     sampling = Sampling(temperature=0.5, top_k=7, top_p=0.25, min_p=0.125, presence_penalty=-1, seed=(1 << 64) - 1)
-    request = Request(RequestSpec(id="r", prompt=(4, 5), sampling=sampling), 1, 0.0)
+    request = Request(RequestSpec(id="r", prompt=(4, 5), sampling=sampling), 1, 0.0, Account("", 0, 1.0, 1.0))
     sequence = Sequence(request, 2, (0, 1, 2), [4, 5, 6], 2, 8)
     message = plan_message(
         StepPlan("w", 1, new_slots=[NewSlot(11, sequence, (4, 5, 6), 2)], growth=[Growth(11, 0, [8, 9])])

@@ -42,7 +42,7 @@ def on_signal(act: Callable[[], object]) -> None:
 
 
 def serve(config: WorkerConfig) -> None:
-    """Load the model and serve until told to end. Torch comes in here: it reads the environment when imported, and
+    """Load the model, warm up and serve until told to end. Torch comes in here: it reads the environment when imported, and
     a bad flag need not wait for it."""
     for name, value in THREADS_SLEEP.items():
         os.environ.setdefault(name, value)
@@ -50,9 +50,12 @@ def serve(config: WorkerConfig) -> None:
 
     from octavo_worker.link import Link
     from octavo_worker.loading import load_behind_a_bar
+    from octavo_worker.warming import warm_up
 
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
-    link = Link(config, load_behind_a_bar(config))
+    runner = load_behind_a_bar(config)
+    warm_up(runner)
+    link = Link(config, runner)
     on_signal(link.stop)
     link.run()
 

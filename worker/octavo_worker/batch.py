@@ -220,6 +220,8 @@ def write_hello(
     max_slots: int,
     max_context: int,
     ops: Ops,
+    copy_bytes_per_second: float,
+    prefill_tokens_per_second: float,
 ) -> step_pb2.Hello:
     """A Hello."""
     return step_pb2.Hello(
@@ -245,4 +247,6 @@ def write_hello(
         kernels=ops.name,
         batch_invariant=ops.batch_invariant,
         needs_zeroed_pages=ops.needs_zeroed_pages,
+        copy_bytes_per_second=copy_bytes_per_second,
+        prefill_tokens_per_second=prefill_tokens_per_second,
     )

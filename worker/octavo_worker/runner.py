@@ -31,12 +31,21 @@ class Counters:
     plans_refused: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast a worker was when it warmed up; 0 means not measured."""
+
+    copy_bytes_per_second: float = 0.0
+    prefill_tokens_per_second: float = 0.0
+
+
 class Runner:
     """Slots, pages and the model. One plan at a time; the step protocol says what a plan means."""
 
     def __init__(self, config: WorkerConfig, decoder: Decoder, cache: PageCache, max_context: int) -> None:
         self.config, self.decoder, self.cache = config, decoder, cache
         self.counters = Counters()
+        self.rates = Rates()
         self.last_step = 0
         self.slots = Slots(max_slots=config.max_slots, max_context=max_context, page_size=config.page_size)
         self.limits = Limits(
@@ -60,6 +69,8 @@ class Runner:
             max_slots=self.slots.max_slots,
             max_context=self.slots.max_context,
             ops=self.decoder.ops,
+            copy_bytes_per_second=self.rates.copy_bytes_per_second,
+            prefill_tokens_per_second=self.rates.prefill_tokens_per_second,
         )
 
     def reset(self) -> None:

@@ -1,8 +1,9 @@
-"""octavo complete: continues a prompt and streams the answer to stdout."""
+"""octavo complete: continues a prompt on stdout, streaming one answer or writing several when they are there."""
 
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 
 from octavo_client.results import Delta, Event
 from octavo_client.verbs import options
@@ -14,14 +15,21 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("prompt", metavar="PROMPT", help="text to continue; - reads it from stdin")
     options.add_server(parser)
     options.add_sampling(parser)
+    parser.add_argument(
+        "--n", type=int, default=1, help="answers; several are not streamed, each begins with its number"
+    )
     parser.set_defaults(run=complete)
 
 
 def complete(args: argparse.Namespace) -> int:
-    """Streams the answer."""
+    """Writes the answer, or all of them."""
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
-    params = options.sampling_params(args)
+    params = replace(options.sampling_params(args), n=args.n)
     with options.open_client(args) as client:
+        if params.n > 1:
+            for answer in client.generate(prompt, params, timeout=args.timeout).outputs:
+                print(f"[{answer.index}] {answer.text}")
+            return 0
         write_answer(client.stream(prompt, params, timeout=args.timeout))
     return 0
 

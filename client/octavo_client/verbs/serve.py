@@ -21,6 +21,8 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
     ("--no-prefix-cache", None, "compute every prompt from its first token"),
     ("--token-file", "FILE", "ask clients for a bearer token of this file"),
+    ("--record", "FILE", "record what the scheduling core does, for octavo replay"),
+    ("--record-tokens", None, "with token ids, tenants and salts as they are"),
 )
 WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--device", "NAME", "where workers compute: cpu"),

@@ -103,16 +103,18 @@ class OutputOptions(_message.Message):
     def __init__(self, logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., skip_special_tokens: _Optional[bool] = ..., stream_interval: _Optional[int] = ...) -> None: ...
 
 class SchedulingOptions(_message.Message):
-    __slots__ = ("priority", "tenant", "cache_salt", "resume_from")
+    __slots__ = ("priority", "tenant", "cache_salt", "resume_from", "queue_seconds")
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     RESUME_FROM_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     priority: int
     tenant: str
     cache_salt: str
     resume_from: TokenIds
-    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_from: _Optional[_Union[TokenIds, _Mapping]] = ...) -> None: ...
+    queue_seconds: float
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_from: _Optional[_Union[TokenIds, _Mapping]] = ..., queue_seconds: _Optional[float] = ...) -> None: ...
 
 class OutputConstraint(_message.Message):
     __slots__ = ("json_schema", "regex", "grammar", "choice")

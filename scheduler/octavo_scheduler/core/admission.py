@@ -1,64 +1,123 @@
 """Who starts, or comes back, in this step: in order of policy, what fits, and nobody passed over too often."""
 
-from collections.abc import Iterable, Iterator
-from heapq import merge
-from itertools import islice
+from collections import Counter
 
+from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.prefix import find_prefix
+from octavo_scheduler.core.policy import jumped_by
+from octavo_scheduler.core.prefix import find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
-from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState, WorkerState
+from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState
 from octavo_scheduler.core.tiers import bring_up, swap_in
-from octavo_scheduler.core.worker import SequenceQueue, Worker
-
-ADMISSION_WINDOW = 64
-"""Waiting sequences looked at in one step."""
+from octavo_scheduler.core.waiting import Waiting, is_new
+from octavo_scheduler.core.worker import Worker
 
 
 class Admission:
     """Of one step of one worker."""
 
-    def __init__(self, draft: Draft, waiting: SequenceQueue, others: list[Worker]) -> None:
+    def __init__(self, draft: Draft, waiting: Waiting, others: list[Worker], now: float) -> None:
         """`others`: the other workers that could take a sequence right now."""
         self.draft = draft
         self.worker = draft.worker
         self.waiting = waiting
+        self.now = now
+        self.raised: Sequence | None = None
+        """The candidate that goes first because it has waited longest."""
+        self._promised: Counter[str] | None = None
+        """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
         self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
         passed: list[Sequence] = []
         room = self.worker.room
-        for sequence in list(islice(self.candidates(), ADMISSION_WINDOW)):
-            if not self.draft.budget or not self.worker.free_slots or room < 1:
-                return  # whoever comes needs a slot and, for its last token, a page of its own
-            if sequence.faults or not self.is_placed_here(sequence, room):
+        if not self._has_place(room):
+            return
+        for sequence in self.candidates():
+            if not self._has_place(room):
+                return
+            if sequence.faults or not self.is_placed_here(sequence, room) or not self.has_share(sequence):
                 continue
-            needed = self.needed(sequence)
-            if needed > room or not self._start(sequence):
+            spare = room - (self.margin(sequence) if self.worker.running else 0)
+            needed = self.needed(sequence) if self.may_fit(sequence, spare) else room + 1
+            if needed > spare or not self._start(sequence):
                 if sequence.overtaken >= self.worker.settings.max_overtakes:
                     return
                 passed.append(sequence)
                 continue
             room -= needed + 1
-            for other in passed:
+            for other in dict.fromkeys(passed + jumped_by(sequence)):
                 other.overtaken += 1
             sequence.overtaken = 0
 
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
         room = self.worker.room
-        for sequence in islice(self.candidates(), ADMISSION_WINDOW):
+        for sequence in self.waiting.returning(self.worker):
             if sequence.faults and self._can_start(sequence, room):
                 self._start(sequence)
                 return
 
-    def candidates(self) -> Iterator[Sequence]:
-        """In order. A draining worker takes back what it swapped out and nothing else."""
-        capacity = self.worker.capacity
-        is_ready = self.worker.state is WorkerState.READY
-        waiting: Iterable[Sequence] = (s for s in self.waiting if s.longest <= capacity) if is_ready else ()
-        return merge(self.worker.swapped, waiting, key=lambda sequence: sequence.order)
+    def candidates(self) -> list[Sequence]:
+        """Whom to look at, in order."""
+        self.raised = self.waiting.oldest(self.worker, self.now)
+        return self.waiting.candidates(self.worker, self.raised, self.has_share)
+
+    def _has_place(self, room: int) -> bool:
+        """Whether anybody can come: with a slot and, for its last token, a page of its own."""
+        return bool(self.draft.budget and self.worker.free_slots and room >= 1)
+
+    def may_fit(self, sequence: Sequence, spare: int) -> bool:
+        """A short look before `needed`: whether the last page that it would have to share is there to be shared."""
+        worker = self.worker
+        last = worker.num_pages(len(sequence.tokens)) - spare - 1
+        if last < 0:
+            return True
+        if sequence.state is SequenceState.SWAPPED or last >= (len(sequence.tokens) - 1) // worker.page_size:
+            return False
+        if not worker.settings.prefix_cache or find_page(worker, sequence, 0) is None:
+            return False
+        hit = find_page(worker, sequence, last)
+        return hit is not None and hit.pool is worker.device and worker.device.refs[hit.page] > 0
+
+    def margin(self, sequence: Sequence) -> int:
+        """Pages that have to stay free beyond its need, unless it would run alone."""
+        return self.worker.reserve + self.growth(sequence)
+
+    def growth(self, sequence: Sequence) -> int:
+        """Pages that it shall have room to grow into when it comes back."""
+        return 0 if is_new(sequence) else growth(self.worker, sequence)
+
+    def has_share(self, sequence: Sequence) -> bool:
+        """Whether its tenant stays within its share of the pages even if all its sequences get as long as they may.
+
+        A request with several branches is let in alone, whatever they come to.
+        """
+        worker = self.worker
+        if worker.tenant_pages == worker.device.num_usable:
+            return True
+        promised = self.promised(sequence.request.spec.tenant)
+        return not promised or promised + self.most_pages(sequence) <= worker.tenant_pages
+
+    def promised(self, tenant: str) -> int:
+        """Pages that the running sequences of a tenant may come to need."""
+        if self._promised is None:
+            self._promised = Counter()
+            for running in self.worker.running:
+                self._promised[running.request.spec.tenant] += self.most_pages(running)
+        return self._promised[tenant]
+
+    def promise(self, sequence: Sequence) -> None:
+        """The sequence will be running, too."""
+        if self._promised is not None:
+            self._promised[sequence.request.spec.tenant] += self.most_pages(sequence)
+
+    def most_pages(self, sequence: Sequence) -> int:
+        """Pages that it may come to need, and those branches of its request that have not forked off yet."""
+        longest = sequence.longest if sequence.max_tokens is not None else self.worker.capacity
+        num_unborn = sequence.request.spec.n - len(sequence.request.sequences)
+        return self.worker.num_pages(longest - 1) * (1 + num_unborn)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
         fits = self.needed(sequence) <= room
@@ -94,6 +153,8 @@ class Admission:
             self._share_prefix(sequence)
             if sequence.max_tokens is None:
                 sequence.max_tokens = worker.capacity - sequence.num_prompt
+        self.promise(sequence)
+        self.waiting.admitted(sequence, self.now, is_raised=sequence is self.raised)
         self.draft.first_row(sequence)
         return True
 

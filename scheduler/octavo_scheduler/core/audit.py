@@ -8,6 +8,7 @@ from octavo_scheduler.core.pages import PagePool
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import RequestState, SequenceState
+from octavo_scheduler.core.waiting import Load, is_new
 from octavo_scheduler.core.worker import Worker
 
 
@@ -107,6 +108,9 @@ def _request_violations(core: Core) -> Iterator[str]:
     placed = {id(s) for w in core.workers.values() for s in (*w.running, *w.swapped)}
     if queued & placed or len(queued) + len(placed) != len(live):
         yield "live sequences are not each in exactly one queue"
+    new = [s for s in core.waiting if is_new(s)]
+    if core.waiting.queued != Load(len(new), sum(s.num_prompt for s in new)):
+        yield f"{core.waiting.queued} is counted as queued, and {len(new)} requests are"
     for sequence in live:
         if sequence.request.state is RequestState.ENDED:
             yield "a live sequence belongs to a request that ended"

@@ -69,7 +69,7 @@ class Core:
         worker = self.workers.get(worker_id)
         if worker is None or not self.takes_plans(worker):
             return None
-        plan = Planner(worker, self.waiting, self.others(worker)).build()
+        plan = Planner(worker, self.waiting, self.others(worker), now).build()
         for new_slot in plan.new_slots if plan else ():
             request = new_slot.sequence.request
             if request.state is RequestState.QUEUED:
@@ -174,6 +174,7 @@ class Core:
         if sequence.faults:
             sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
+        request.account.charge_answer()
         outputs.append(Committed(request.spec.id, sequence.branch, position, token))
         if token in request.spec.stop_token_ids:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)

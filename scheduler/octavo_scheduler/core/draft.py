@@ -9,19 +9,20 @@ from octavo_scheduler.core.preempt import prefers_swap
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceMove
 from octavo_scheduler.core.tiers import swap_out, take
-from octavo_scheduler.core.worker import SequenceQueue, Worker
+from octavo_scheduler.core.waiting import Waiting
+from octavo_scheduler.core.worker import Worker
 
 
 class Draft:
     """Makes the changes of pools and sequences that the plan stands for. `budget`: tokens that still fit."""
 
-    def __init__(self, worker: Worker, waiting: SequenceQueue) -> None:
+    def __init__(self, worker: Worker, waiting: Waiting) -> None:
         self.worker = worker
         self.waiting = waiting
         self.budget = worker.budget
         self.max_chunk = worker.settings.max_chunk or worker.budget
         self.plan = StepPlan(worker.id, worker.step + 1, full=worker.full)
-        self.has_preempted = False
+        self.num_preempted_pages = 0
 
     def row(self, sequence: Sequence, behind: int) -> bool:
         """Gives a running sequence, `behind` by so many tokens, its row, if pages can be had."""
@@ -141,7 +142,7 @@ class Draft:
         return None
 
     def _preempt(self, victim: Sequence) -> None:
-        self.has_preempted = True
+        self.num_preempted_pages += len(victim.table)
         victim.request.preemptions += 1
         worker = self.worker
         if prefers_swap(worker, victim) and swap_out(worker, victim, self.plan):

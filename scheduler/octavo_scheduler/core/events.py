@@ -135,11 +135,15 @@ class Finished(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request was not accepted; nothing follows. `message` has the numbers."""
+    """A request was not accepted; nothing follows. `message` has the numbers.
+
+    `retry_after`: seconds after which it may well be accepted, for a queue that is full.
+    """
 
     request: str
     reason: str
     message: str
+    retry_after: float | None = None
 
 
 Output = Started | Committed | Finished | Refused

@@ -25,7 +25,7 @@ def _lines(core: Core, request: Request, now: float) -> Iterator[str]:
     for sequence in request.sequences:
         if sequence.state is not SequenceState.DONE:
             name = f"branch {sequence.branch} " if request.spec.n > 1 else ""
-            yield name + _sentence(core, sequence, now) + _past(core, sequence)
+            yield name + _sentence(core, sequence, now) + _past(core, sequence) + _until(request, now)
     if unborn := request.spec.n - len(request.sequences):
         yield f"{many(unborn, 'branch', 'branches')} more will fork off with the first token"
 
@@ -35,7 +35,7 @@ def _sentence(core: Core, sequence: Sequence, now: float) -> str:
         return f"runs on {sequence.worker.id}: {_progress(sequence.worker, sequence)}"
     if sequence.worker is not None:
         pages = many(len(sequence.host_table), "host page")
-        outlook = Outlook(core, sequence.worker).of(sequence)
+        outlook = Outlook(core, sequence.worker, now).of(sequence)
         return f"is swapped out on {sequence.worker.id} ({pages}, {_answer(sequence)}): {outlook}"
     head = f"has waited for {now - sequence.request.arrived_at:.1f} s"
     if sequence.request.state is RequestState.ACTIVE:
@@ -44,7 +44,9 @@ def _sentence(core: Core, sequence: Sequence, now: float) -> str:
         )
     if not core.workers:
         return f"{head}: no worker is here"
-    return f"{head}: " + "; ".join(Outlook(core, worker).of(sequence) for _, worker in sorted(core.workers.items()))
+    return f"{head}: " + "; ".join(
+        Outlook(core, worker, now).of(sequence) for _, worker in sorted(core.workers.items())
+    )
 
 
 def _progress(worker: Worker, sequence: Sequence) -> str:
@@ -72,6 +74,14 @@ def _progress(worker: Worker, sequence: Sequence) -> str:
 def _answer(sequence: Sequence) -> str:
     most = "" if sequence.max_tokens is None else f" of {sequence.max_tokens}"
     return f"{sequence.num_generated}{most} tokens answered"
+
+
+def _until(request: Request, now: float) -> str:
+    """How long it will wait at most, where that is limited."""
+    until = request.spec.queue_deadline
+    if until is None or request.state is not RequestState.QUEUED:
+        return ""
+    return f"; ends in {max(until - now, 0):.1f} s if it has not started by then"
 
 
 def _past(core: Core, sequence: Sequence) -> str:

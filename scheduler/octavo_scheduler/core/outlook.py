@@ -6,15 +6,16 @@ to what stops admission before it. A sequence that is said to start with the nex
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 
-from octavo_scheduler.core.admission import ADMISSION_WINDOW, Admission
+from octavo_scheduler.core.admission import Admission
 from octavo_scheduler.core.core import Core
 from octavo_scheduler.core.draft import Draft
+from octavo_scheduler.core.policy import jumped_by
 from octavo_scheduler.core.prefix import Hit, find_prefix, full_pages
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.turns import Turns
 from octavo_scheduler.core.words import many
 from octavo_scheduler.core.worker import Worker
 
@@ -31,18 +32,24 @@ class _Room:
     slots: int
     pages: int
     free: int
+    num_running: int
     is_sure: bool = True
+    shared: set[int] = field(default_factory=set)
+    """Cached pages that those before have come to hold."""
+    started: set[Sequence] = field(default_factory=set)
+    jumped: Counter[Sequence] = field(default_factory=Counter)
+    """How often those that started were preferred to one that comes after them."""
 
 
 class Outlook:
     """What the next admission of one worker has for a sequence that does not run."""
 
-    def __init__(self, core: Core, worker: Worker) -> None:
+    def __init__(self, core: Core, worker: Worker, now: float) -> None:
         self.core = core
         self.worker = worker
         self.settings = worker.settings
         self.max_chunk = self.settings.max_chunk or worker.budget
-        self.admission = Admission(Draft(worker, core.waiting), core.waiting, core.others(worker))
+        self.admission = Admission(Draft(worker, core.waiting), core.waiting, core.others(worker), now)
 
     def of(self, sequence: Sequence) -> str:
         """Why the sequence does not start on this worker, or that it does."""
@@ -57,35 +64,59 @@ class Outlook:
         if room is None:
             left = many(worker.device.num_available, "page")
             return f"the running sequences of {worker.id} need more than the {left} left for them"
-        return self._in_turn(sequence, room)
+        turns = Turns(self.admission)
+        if sequence not in turns.candidates:
+            return turns.not_offered(sequence)
+        if obstacle := self._exhausted(room):
+            return obstacle + turns.words(sequence)
+        room.is_sure = room.free >= 0 or not turns.has_preferred()
+        return self._in_turn(sequence, turns, room) + _unless(room) + turns.words(sequence)
 
-    def _in_turn(self, sequence: Sequence, room: _Room) -> str:
+    def _in_turn(self, sequence: Sequence, turns: Turns, room: _Room) -> str:
         """Goes through the candidates in order, as far as the sequence."""
-        shared: set[int] = set()
-        for place, candidate in enumerate(islice(self.admission.candidates(), ADMISSION_WINDOW)):
+        for candidate in turns.before(sequence):
             if obstacle := self._exhausted(room):
-                return obstacle + _reserve(room) + _before(place)
-            is_here = self.admission.is_placed_here(candidate, room.pages)
-            num_shared = self._num_shared(candidate, shared)
-            needed = self.admission.needed(candidate) - num_shared
-            room.is_sure &= room.free >= 0 or not num_shared
-            if candidate is sequence:
-                return self._verdict(sequence, room, is_here, needed) + _reserve(room) + _before(place)
-            if candidate.faults or not is_here:
+                return obstacle
+            if candidate.faults or not self.admission.is_placed_here(candidate, room.pages):
                 continue
-            if needed <= room.pages:
-                self._start(candidate, room, needed, shared)
-            elif candidate.overtaken >= self.settings.max_overtakes:
+            if not self.admission.has_share(candidate):
+                continue
+            if self._fits(candidate, room):
+                self._start(candidate, room)
+            elif candidate.overtaken + room.jumped[candidate] >= self.settings.max_overtakes:
                 return (
                     f"{self.worker.id} keeps its room for request {candidate.request.spec.id}, which was passed over "
-                    f"{candidate.overtaken} times" + _reserve(room) + _before(place + 1)
+                    f"{candidate.overtaken + room.jumped[candidate]} times"
                 )
-        return f"more than {ADMISSION_WINDOW - 1} are before it, and {ADMISSION_WINDOW} are looked at in a step"
+        if obstacle := self._exhausted(room):
+            return obstacle
+        if not self.admission.is_placed_here(sequence, room.pages):
+            most = max(there for capacity, there in self.admission.others if sequence.longest <= capacity)
+            return (
+                f"{self.worker.id} has room for {room.pages * self.worker.page_size} tokens, another worker for {most}"
+            )
+        if not self.admission.has_share(sequence):
+            return turns.beyond_share(sequence, sequence)
+        return self._verdict(sequence, room)
 
-    def _start(self, candidate: Sequence, room: _Room, needed: int, shared: set[int]) -> None:
+    def _fits(self, sequence: Sequence, room: _Room) -> bool:
+        spare = room.pages - self._margin(sequence, room)
+        is_shared = self._num_shared(sequence, room) > 0
+        room.is_sure &= room.free >= 0 or not is_shared
+        return self._needed(sequence, room) <= spare and (is_shared or self.admission.may_fit(sequence, spare))
+
+    def _margin(self, sequence: Sequence, room: _Room) -> int:
+        """What has to stay free beyond its need."""
+        return self.admission.margin(sequence) if room.num_running else 0
+
+    def _needed(self, sequence: Sequence, room: _Room) -> int:
+        return self.admission.needed(sequence) - self._num_shared(sequence, room)
+
+    def _start(self, candidate: Sequence, room: _Room) -> None:
         """Takes from the room what a first row takes, forks included."""
         prefix = self._prefix(candidate)
-        shared.update(hit.page for hit in prefix if hit.pool is self.worker.device)
+        needed = self._needed(candidate, room)
+        room.shared.update(hit.page for hit in prefix if hit.pool is self.worker.device)
         room.is_sure &= room.free >= 0 or not prefix
         is_waiting = candidate.state is SequenceState.WAITING
         behind = len(candidate.tokens) - (len(prefix) * self.worker.page_size if is_waiting else candidate.computed)
@@ -94,6 +125,10 @@ class Outlook:
         room.free -= needed
         room.budget -= num_tokens
         room.slots -= 1
+        room.num_running += 1
+        room.started.add(candidate)
+        room.jumped.update(jumped_by(candidate, room.started))
+        self.admission.promise(candidate)
         if num_tokens == behind:
             room.slots -= min(candidate.request.spec.n - len(candidate.request.sequences), room.slots)
 
@@ -107,35 +142,40 @@ class Outlook:
             return f"the {worker.budget} tokens of a step of {worker.id} are used up"
         return f"{worker.id} has no page to spare ({self._pages(room)})" if room.pages < 1 else None
 
-    def _verdict(self, sequence: Sequence, room: _Room, is_here: bool, needed: int) -> str:
+    def _verdict(self, sequence: Sequence, room: _Room) -> str:
         worker = self.worker
-        if not is_here:
-            most = max(there for capacity, there in self.admission.others if sequence.longest <= capacity)
-            return f"{worker.id} has room for {room.pages * worker.page_size} tokens, another worker for {most}"
-        if needed > room.pages:
-            return self._lacking(needed, room)
+        if not self._fits(sequence, room):
+            return self._lacking(sequence, room, self._margin(sequence, room) > 0)
         if not self.core.takes_plans(worker):
             return f"fits on {worker.id}, which looks again when a plan comes back ({len(worker.in_flight)} in flight)"
         if self._has_suspects() and not worker.was_alone:
             return f"fits on {worker.id}, after a plan that belongs to a request that met a failed step"
         if not room.is_sure:
             return f"fits on {worker.id}"
-        return f"starts with the next plan of {worker.id} ({many(needed, 'page')} of {room.pages} that it can give)"
+        spare = room.pages - self._margin(sequence, room)
+        needed = many(self._needed(sequence, room), "page")
+        return f"starts with the next plan of {worker.id} ({needed} of {spare} that it can give)"
 
     def _suspect(self, sequence: Sequence) -> str:
         worker, met = self.worker, f"{many(sequence.faults, 'failed step')} of {self.settings.max_faults}"
-        room = _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free)
-        needed = self.admission.needed(sequence)
+        room = self._room()
         if not room.slots:
             return f"{self._exhausted(room)}, and it met {met}"
         if not self.admission.is_placed_here(sequence, room.pages):
             return f"{worker.id} failed with it last, and another worker is to try ({met})"
-        if needed > room.pages:
-            return f"{self._lacking(needed, room)}, and it met {met}"
+        if self.admission.needed(sequence) > room.pages:
+            return f"{self._lacking(sequence, room, has_margin=False)}, and it met {met}"
         return f"fits on {worker.id}, which gives it every second plan as its own, since it met {met}"
 
-    def _lacking(self, needed: int, room: _Room) -> str:
-        return f"needs {many(needed, 'page')}, {self.worker.id} can give {max(room.pages, 0)} ({self._pages(room)})"
+    def _lacking(self, sequence: Sequence, room: _Room, has_margin: bool) -> str:
+        needed = many(self._needed(sequence, room), "page")
+        reserve = self.worker.reserve if has_margin else 0
+        numbers = self._pages(room)
+        if reserve:
+            numbers += f", {reserve} in reserve since sequences were preempted lately"
+        if has_margin and (growth := self.admission.growth(sequence)):
+            needed += f" and {growth} to grow into, since it was preempted"
+        return f"needs {needed}, {self.worker.id} can give {max(room.pages - reserve, 0)} ({numbers})"
 
     def _pages(self, room: _Room) -> str:
         pool = self.worker.device
@@ -149,10 +189,14 @@ class Outlook:
             numbers += f", {taken} to the rows of this step and to those before it"
         return numbers
 
+    def _room(self) -> _Room:
+        worker = self.worker
+        return _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free, len(worker.running))
+
     def _after_running(self) -> _Room | None:
         """What the rows of running sequences leave over; None when they lack pages themselves."""
         worker = self.worker
-        room = _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free)
+        room = self._room()
         num_available = worker.device.num_available
         num_copied: Counter[int] = Counter()
         eager = [
@@ -185,16 +229,16 @@ class Outlook:
         room.slots -= num_forks
 
     def _has_suspects(self) -> bool:
-        candidates = islice(self.admission.candidates(), ADMISSION_WINDOW)
-        return any(sequence.faults for sequence in (*self.worker.running, *candidates))
+        returning = self.core.waiting.returning(self.worker)
+        return any(sequence.faults for sequence in (*self.worker.running, *returning))
 
-    def _num_shared(self, sequence: Sequence, shared: set[int]) -> int:
-        """Pages that it need not take if those before it have come to hold the `shared` ones."""
+    def _num_shared(self, sequence: Sequence, room: _Room) -> int:
+        """Pages that it need not take since those before it have come to hold them."""
         if sequence.state is not SequenceState.WAITING:
             return 0
         device = self.worker.device
         hits = self._prefix(sequence)
-        return sum(hit.pool is device and hit.page in shared and not device.refs[hit.page] for hit in hits)
+        return sum(hit.pool is device and hit.page in room.shared and not device.refs[hit.page] for hit in hits)
 
     def _prefix(self, sequence: Sequence) -> list[Hit]:
         """Pages that the sequence would share, or copy from the host tier."""
@@ -205,9 +249,5 @@ class Outlook:
         return [Hit(worker.device, page, content) for content, page in known if page is not None]
 
 
-def _reserve(room: _Room) -> str:
+def _unless(room: _Room) -> str:
     return "" if room.is_sure else ", unless a cached prefix is evicted before"
-
-
-def _before(place: int) -> str:
-    return f"; {many(place, 'request')} {'is' if place == 1 else 'are'} before it" if place else ""

@@ -6,22 +6,24 @@ behind before those with more to catch up, so that a long prompt never holds up 
 """
 
 from octavo_scheduler.core.admission import Admission
+from octavo_scheduler.core.backoff import reserve_after
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState
-from octavo_scheduler.core.worker import SequenceQueue, Worker
+from octavo_scheduler.core.waiting import Waiting
+from octavo_scheduler.core.worker import Worker
 
 
 class Planner:
     """Builds one plan."""
 
-    def __init__(self, worker: Worker, waiting: SequenceQueue, others: list[Worker]) -> None:
+    def __init__(self, worker: Worker, waiting: Waiting, others: list[Worker], now: float) -> None:
         """`others`: the other workers that could take a sequence right now."""
         self.worker = worker
         self.waiting = waiting
         self.draft = Draft(worker, waiting)
-        self.admission = Admission(self.draft, waiting, others)
+        self.admission = Admission(self.draft, waiting, others, now)
 
     def build(self) -> StepPlan | None:
         """The plan, entered into the worker's record; None when there is nothing to say."""
@@ -39,6 +41,7 @@ class Planner:
         worker.step = plan.step
         worker.full = False
         worker.in_flight.append(plan)
+        worker.reserve = reserve_after(worker, self.draft.num_preempted_pages)
         self._measure()
         return plan
 
@@ -51,7 +54,7 @@ class Planner:
 
     def _run_together(self) -> None:
         self._run()
-        if not self.draft.has_preempted:
+        if not self.draft.num_preempted_pages:
             self.admission.admit()
 
     def _run(self) -> None:

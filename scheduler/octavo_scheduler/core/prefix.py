@@ -62,15 +62,16 @@ def find_prefix(worker: Worker, sequence: Sequence) -> list[Hit]:
     hits: list[Hit] = []
     if worker.settings.prefix_cache:
         for number in range((len(sequence.tokens) - 1) // worker.page_size):
-            hit = _find(worker, page_content(worker, sequence, number))
+            hit = find_page(worker, sequence, number)
             if hit is None:
                 break
             hits.append(hit)
     return hits
 
 
-def _find(worker: Worker, content: Content) -> Hit | None:
-    """On the device, else on the host tier."""
+def find_page(worker: Worker, sequence: Sequence, number: int) -> Hit | None:
+    """A page that holds what the sequence's page `number` holds: on the device, else on the host tier."""
+    content = page_content(worker, sequence, number)
     for pool in (worker.device, worker.host):
         page = pool.find(content)
         if page is not None:

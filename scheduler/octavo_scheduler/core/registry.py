@@ -10,7 +10,8 @@ from octavo_scheduler.core.events import Finished, Output, Refused
 from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import REQUEST_MOVES, RequestMove, RequestState, SequenceMove, SequenceState, move
-from octavo_scheduler.core.worker import SequenceQueue, Worker
+from octavo_scheduler.core.waiting import Waiting
+from octavo_scheduler.core.worker import Worker
 
 
 class Registry:
@@ -20,7 +21,7 @@ class Registry:
         self.settings = settings
         self.counters = counters
         self.requests: dict[str, Request] = {}
-        self.waiting = SequenceQueue()
+        self.waiting = Waiting(settings)
         self._arrivals = 0
         self._deadlines: list[tuple[float, str]] = []
 
@@ -28,26 +29,26 @@ class Registry:
         """Queues a request (no output) or refuses it. Raises ValueError for an id that is live."""
         if spec.id in self.requests:
             raise ValueError(f"request {spec.id} is live already")
-        refusal = self._refusal(spec, workers)
+        refusal = self._refusal(spec, workers, now)
         if refusal is not None:
             self.counters.refused += 1
             return [refusal]
         self.counters.accepted += 1
         self._arrivals += 1
-        request = Request(spec, self._arrivals, now)
+        request = Request(spec, self._arrivals, now, self.waiting.open(spec))
         trunk = Sequence.of(request, 0)
         request.sequences.append(trunk)
         self.requests[spec.id] = request
         self.waiting.add(trunk)
-        if spec.deadline is not None:
-            heappush(self._deadlines, (spec.deadline, spec.id))
+        for deadline in (spec.deadline, spec.queue_deadline):
+            if deadline is not None:
+                heappush(self._deadlines, (deadline, spec.id))
         return []
 
-    def _refusal(self, spec: RequestSpec, workers: Iterable[Worker]) -> Refused | None:
-        if len(self.waiting) >= self.settings.max_queued_requests:
-            return Refused(
-                spec.id, "QUEUE_FULL", f"{len(self.waiting)} requests are waiting already, which is the limit"
-            )
+    def _refusal(self, spec: RequestSpec, workers: Iterable[Worker], now: float) -> Refused | None:
+        overflow = self.waiting.overflow(spec)
+        if overflow is not None:
+            return Refused(spec.id, "QUEUE_FULL", overflow, self.waiting.seconds(now))
         return unholdable(workers, spec)
 
     def refuse_unholdable(self, workers: Iterable[Worker]) -> list[Output]:
@@ -70,7 +71,7 @@ class Registry:
         outputs: list[Output] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             request = self.requests.get(heappop(self._deadlines)[1])
-            if request is not None:
+            if request is not None and _is_out_of_time(request, now):
                 outputs += self.end(request, FinishReason.DEADLINE)
         return outputs
 
@@ -78,13 +79,11 @@ class Registry:
         """Ends a request with all branches that are left, also those that have not forked off yet."""
         left = [s for s in request.sequences if s.state is not SequenceState.DONE]
         unborn = range(len(request.sequences), request.spec.n)
+        finished = [self._finish(sequence, reason) for sequence in left]
         self._retire(request)
         if reason is FinishReason.CANCELLED:
             self.counters.cancelled += 1
-        return [
-            *(self._finish(sequence, reason) for sequence in left),
-            *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in unborn),
-        ]
+        return [*finished, *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in unborn)]
 
     def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
         """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""
@@ -109,7 +108,16 @@ class Registry:
     def _retire(self, request: Request) -> None:
         request.state = move(REQUEST_MOVES, request.state, RequestMove.END)
         del self.requests[request.spec.id]
+        self.waiting.close(request.spec, request.account)
         self.counters.ended += 1
-        if len(self._deadlines) > 2 * len(self.requests) + 64:
+        if len(self._deadlines) > 4 * len(self.requests) + 64:
             self._deadlines = [entry for entry in self._deadlines if entry[1] in self.requests]
             heapify(self._deadlines)
+
+
+def _is_out_of_time(request: Request, now: float) -> bool:
+    spec = request.spec
+    waits_too_long = (
+        request.state is RequestState.QUEUED and spec.queue_deadline is not None and spec.queue_deadline <= now
+    )
+    return waits_too_long or (spec.deadline is not None and spec.deadline <= now)

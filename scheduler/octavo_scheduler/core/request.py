@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from octavo_scheduler.core.states import SEQUENCE_MOVES, RequestState, SequenceMove, SequenceState, move
 
 if TYPE_CHECKING:
+    from octavo_scheduler.core.policy import Account
     from octavo_scheduler.core.worker import Worker
 
 
@@ -42,6 +43,8 @@ class RequestSpec:
     """Requests share cached prefixes only under the same salt."""
     deadline: float | None = None
     """Monotonic seconds."""
+    queue_deadline: float | None = None
+    """Monotonic seconds; when no first row was planned by then the request ends."""
 
 
 class FinishReason(Enum):
@@ -62,6 +65,7 @@ class Request:
     spec: RequestSpec
     arrival: int
     arrived_at: float
+    account: "Account"
     state: RequestState = RequestState.QUEUED
     started_at: float = 0.0
     is_answered: bool = False

@@ -29,7 +29,7 @@ class Utilisation:
 
 
 class SequenceQueue(list[Sequence]):
-    """Sequences in order of policy. Every change keeps the order."""
+    """Sequences by priority, arrival and branch. Every change keeps the order."""
 
     def add(self, sequence: Sequence) -> None:
         insort(self, sequence, key=_order)
@@ -58,6 +58,8 @@ class Worker:
     """Failed steps since the last good one."""
     was_alone: bool = False
     """The last plan belonged to one suspect."""
+    reserve: int = 0
+    """Pages that admission leaves alone for now, since sequences were preempted lately (see `backoff`)."""
     held_tokens: int = 0
     shared_gaps: dict[int, int] = field(default_factory=dict)
     """Pages that forks shared while they were not full, and how many of their token slots are empty."""
@@ -87,7 +89,12 @@ class Worker:
     @property
     def capacity(self) -> int:
         """Longest sequence, prompt and answer. The last token of an answer needs no slot: it is never an input."""
-        return min(self.joined.max_context, self.device.num_usable * self.page_size + 1)
+        return min(self.joined.max_context, self.tenant_pages * self.page_size + 1)
+
+    @property
+    def tenant_pages(self) -> int:
+        """Most pages that the running sequences of one tenant may come to need."""
+        return int(self.device.num_usable * self.settings.max_tenant_share)
 
     @property
     def room(self) -> int:

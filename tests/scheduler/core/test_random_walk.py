@@ -20,6 +20,9 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
         preempt=draw.choice(["auto", "swap", "drop"]),
         plans_in_flight=draw.choice([1, 2]),
         max_overtakes=draw.choice([1, 4]),
+        policy=draw.choice(["fair", "fcfs"]),
+        max_wait_seconds=draw.choice([0.0, 20.0]),
+        max_tenant_share=draw.choice([1.0, 1.0, 0.7]),
     )
     table = kind(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
@@ -54,6 +57,8 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
                 seed=asked[name][2],
                 deadline=deadline,
                 priority=draw.randrange(2),
+                tenant=draw.choice(["", "a", "b"]),
+                queue_deadline=table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None,
             )
         elif choice < 0.09 and table.core.requests:
             name = draw.choice(sorted(table.core.requests))

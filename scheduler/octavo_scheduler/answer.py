@@ -1,0 +1,198 @@
+"""What the core says about one request becomes the events of its stream.
+
+A request has n branches; each is an answer of its own, with its own text, stop strings and end. The stream begins once
+and ends once, when all branches have ended.
+"""
+
+import time
+from dataclasses import dataclass
+
+from octavo_scheduler import errors
+from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Started
+from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.model import ServedModel
+from octavo_scheduler.requests import Parsed
+from octavo_scheduler.stops import StopScanner
+from octavo_scheduler.tokens import Detokenizer
+
+
+@dataclass(frozen=True)
+class Begin:
+    """First event of a stream."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    queued: float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text and tokens to append to a branch's answer."""
+
+    branch: int
+    text: str
+    tokens: tuple[int, ...]
+    first_index: int
+
+
+@dataclass(frozen=True)
+class BranchEnd:
+    """How a branch ended. `stop` or `stop_token` say what matched."""
+
+    reason: FinishReason
+    stop: str | None
+    stop_token: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """Last event of a stream. `branches` are all n, in order; `completion_tokens` counts those of all of them."""
+
+    branches: tuple[BranchEnd, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    queued: float
+    first_token_seconds: float
+    total_seconds: float
+    preemptions: int
+
+
+Event = Begin | Piece | End
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A stop string was found: the branch ends after `at` tokens, which the core must be told."""
+
+    branch: int
+    at: int
+
+
+class Branch:
+    """One answer as it grows: tokens to text, stop strings."""
+
+    def __init__(self, number: int, model: ServedModel, parsed: Parsed) -> None:
+        self.number = number
+        self.num_tokens = 0
+        self.end: BranchEnd | None = None
+        self._parsed = parsed
+        self._detokenizer = Detokenizer(model.vocabulary, skip_special_tokens=parsed.skip_special_tokens)
+        self._stops = StopScanner(parsed.stops, include=parsed.include_stop)
+        self._stop: str | None = None
+        self._num_shown = 0
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+
+    def add(self, token: int) -> Cut | None:
+        """Takes a token; a cut where it completes a stop string. After that nothing more is taken."""
+        if self._stop is not None:
+            return None
+        self.num_tokens += 1
+        self._tokens.append(token)
+        if token in self._parsed.spec.stop_token_ids and not self._parsed.include_stop:
+            return None
+        text, self._stop = self._stops.push(self._detokenizer.push(token))
+        self._text.append(text)
+        return None if self._stop is None else Cut(self.number, self.num_tokens)
+
+    def finish(self, finished: Finished) -> None:
+        """The core has ended the branch. Raises RequestError for an end that is an error."""
+        if self._stop is None:
+            _raise_failures(finished.reason)
+            rest, self._stop = self._stops.push(self._detokenizer.flush())
+            self._text += [rest, self._stops.flush()]
+        if self._stop is None:
+            self.end = BranchEnd(finished.reason, None, finished.stop_token)
+        else:
+            self.end = BranchEnd(FinishReason.STOP, self._stop, None)
+
+    def pieces(self) -> list[Piece]:
+        """What came since the last piece, if it is worth a message: at the end, or when enough tokens are there."""
+        text, tokens = "".join(self._text), tuple(self._tokens)
+        is_due = len(tokens) >= self._parsed.stream_interval if self.end is None else bool(tokens or text)
+        if not is_due:
+            return []
+        piece = Piece(self.number, text, tokens, self._num_shown)
+        self._num_shown += len(tokens)
+        self._text, self._tokens = [], []
+        return [piece]
+
+
+class Answer:
+    """All branches of one request, and its timings."""
+
+    def __init__(self, model: ServedModel, parsed: Parsed) -> None:
+        self.is_ended = False
+        self._cuts: list[Cut] = []
+        self._branches = [Branch(number, model, parsed) for number in range(parsed.spec.n)]
+        self._num_prompt = len(parsed.spec.prompt)
+        self._arrived_at = time.monotonic()
+        self._first_token_at: float | None = None
+        self._queued = 0.0
+        self._cached = 0
+        self._preemptions = 0
+
+    def take(self, outputs: list[Output]) -> list[Event]:
+        """The events that these outputs make. Raises RequestError for an end that is an error."""
+        events: list[Event] = []
+        for output in outputs:
+            match output:
+                case Started():
+                    self._queued, self._cached = output.queued, output.cached
+                    events.append(Begin(self._num_prompt, output.cached, output.queued))
+                case Committed():
+                    self._add(output)
+                case Finished():
+                    self._preemptions = max(self._preemptions, output.preemptions)
+                    self._branches[output.branch].finish(output)
+                case Refused():
+                    self.is_ended = output.reason != "STOPPED"
+                    raise _refusal(output)
+        for branch in self._branches:
+            events += branch.pieces()
+        ends = tuple(branch.end for branch in self._branches if branch.end is not None)
+        if len(ends) == len(self._branches):
+            self.is_ended = True
+            events.append(self._end(ends))
+        return events
+
+    def take_cuts(self) -> list[Cut]:
+        """What the core must be told: each cut once, but none of a branch that has ended meanwhile."""
+        cuts, self._cuts = self._cuts, []
+        return [cut for cut in cuts if self._branches[cut.branch].end is None]
+
+    def _add(self, committed: Committed) -> None:
+        if self._first_token_at is None:
+            self._first_token_at = time.monotonic()
+        cut = self._branches[committed.branch].add(committed.token)
+        if cut is not None:
+            self._cuts.append(cut)
+
+    def _end(self, ends: tuple[BranchEnd, ...]) -> End:
+        now = time.monotonic()
+        return End(
+            branches=ends,
+            prompt_tokens=self._num_prompt,
+            cached_tokens=self._cached,
+            completion_tokens=sum(branch.num_tokens for branch in self._branches),
+            queued=self._queued,
+            first_token_seconds=(self._first_token_at or now) - self._arrived_at,
+            total_seconds=now - self._arrived_at,
+            preemptions=self._preemptions,
+        )
+
+
+def _refusal(refused: Refused) -> errors.RequestError:
+    if refused.reason == "QUEUE_FULL":
+        wait = "" if refused.retry_after is None else f"; try again in about {refused.retry_after:.1f} s"
+        return errors.Overloaded(refused.message + wait, refused.retry_after)
+    kinds = {"NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
+    return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
+
+
+def _raise_failures(reason: FinishReason) -> None:
+    if reason is FinishReason.DEADLINE:
+        raise errors.DeadlineExceeded("the request ran out of time")
+    if reason is FinishReason.FAILED:
+        raise errors.RequestFailed("the workers could not compute this request")

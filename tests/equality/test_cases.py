@@ -1,0 +1,72 @@
+"""Under no schedule that preempts a request does any id change: a sample of what `make equality CASES=n` runs."""
+
+from collections.abc import Callable, Hashable, Iterator
+
+import pytest
+import torch
+
+from tests.equality.cases import BRANCHES, CHUNKS, GRID, MODES, PAGE_SIZES, POSITIONS, SAMPLINGS, Bench, Case, case
+
+pytestmark = pytest.mark.timeout(900)
+SAMPLE = 200
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """On one thread: the model is so small that a second one would only be waited for."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield Bench(tmp_path_factory.mktemp("tiny") / "model")
+    torch.set_num_threads(threads)
+
+
+def test_PS01_PS02_a_preemption_at_any_position_changes_no_id_of_any_branch(
+    bench: Bench, figure: Callable[[str], None]
+) -> None:
+    """Sampling with penalties and greedy; the position at which a sequence comes back is the forced one or the next."""
+    num_forked, positions = 0, set()
+    for number in range(SAMPLE):
+        chosen = case(number)
+        outcome = bench.run(chosen)
+        assert not bench.differs(chosen, outcome), f"case {number}: {chosen}"
+        assert outcome.preemptions("junior") > 0, f"case {number}: {chosen}"
+        assert any(0 <= length - chosen.position <= 1 for length in outcome.resumed_at), f"case {number}: {chosen}"
+        assert (outcome.num_forks > 0) == (chosen.n > 1)
+        num_forked += outcome.num_forks
+        positions.update(outcome.resumed_at)
+    figure(f"{SAMPLE} schedules with preemptions, {num_forked} branches forked: no id differs")
+    assert positions == set(POSITIONS)
+
+
+def test_cases_in_a_row_cover_all_settings() -> None:
+    cases = [case(number) for number in range(len(GRID))]
+    assert len({(c.page_size, c.chunk, c.head > 0, c.mode, c.n, c.sampling) for c in cases}) == len(GRID)
+    assert {c.position for c in cases} == set(POSITIONS)
+    few = cases[:SAMPLE]
+    pairs: list[list[Hashable]] = [
+        [(c.page_size, c.chunk) for c in few],
+        [(c.head > 0, c.mode) for c in few],
+        [(c.n, c.sampling) for c in few],
+    ]
+    for values in pairs:
+        fair = SAMPLE / len(set(values))
+        assert all(abs(values.count(value) - fair) <= fair / 3 for value in set(values))
+    assert {c.page_size for c in few} == set(PAGE_SIZES)
+    assert {c.chunk for c in few} == set(CHUNKS)
+    assert {c.mode for c in few} == set(MODES)
+    assert {c.n for c in few} == set(BRANCHES)
+    assert {c.sampling for c in few} == set(range(len(SAMPLINGS)))
+
+
+@pytest.mark.parametrize("broken", ["swap_in", "copy"])
+def test_a_page_whose_bytes_get_lost_is_noticed(bench: Bench, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison has teeth: with moves that move nothing, ids differ or the sampler meets what is not a number."""
+
+    def fits(chosen: Case) -> bool:
+        return chosen.page_size > 1 and (chosen.mode == "swap" if broken == "swap_in" else chosen.n > 1)
+
+    chosen = [c for c in map(case, range(60)) if fits(c)]
+    assert len(chosen) > 10
+    for worker in bench.workers.values():
+        monkeypatch.setattr(worker.runner.cache, broken, lambda moves: None)
+    assert sum(bench.differs(c, bench.run(c)) for c in chosen) > len(chosen) / 2
