@@ -14,6 +14,8 @@ PROTO_SCRATCH := .cache/protos
 # Idle threads of torch sleep instead of spinning: the cores are shared by scheduler, worker and client.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+SEEDS ?= 2000
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' $(MAKEFILE_LIST))
@@ -67,6 +69,13 @@ utilisation: $(DEV_STAMP) ## Count how many held KV slots hold tokens on workloa
 
 overload: $(DEV_STAMP) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
 	$(BIN)/python -m benchmarks.overload
+
+simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as many of its liveness mode; resumes
+	$(BIN)/python -m benchmarks.simulate --seeds $(SEEDS)
+	$(BIN)/python -m benchmarks.simulate --liveness --seeds $$(( $(SEEDS) / 10 ))
+
+mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
+	$(BIN)/python -m benchmarks.mutants
 
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -89,7 +89,8 @@ def digest() -> str:
 def start() -> None:
     """Of a process. One thread: the model is so small that a second one would only be waited for."""
     torch.set_num_threads(1)
-    BENCHES.append(Bench(Path(tempfile.mkdtemp(prefix="octavo-equality-")) / "model"))
+    with tempfile.TemporaryDirectory(prefix="octavo-equality-") as folder:
+        BENCHES.append(Bench(Path(folder) / "model"))
 
 
 def run_block(block: int) -> "Counter[str]":

@@ -195,7 +195,7 @@ class AsyncClient:
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNAVAILABLE and NOBODY_THERE.match(details):
             details = f"No server answers at {self.address}: {details.rpartition(': ')[2]}."
-        return from_status(code, details)
+        return from_status(code, details, error.trailing_metadata() or ())
 
 
 def _options(params: SamplingParams | None) -> pb.GenerationOptions | None:

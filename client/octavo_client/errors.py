@@ -18,6 +18,9 @@ OctavoError
 Cancelling a call from this side raises asyncio.CancelledError, as everywhere in asyncio.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import grpc
 
 
@@ -47,7 +50,9 @@ class ModelNotFound(RequestError):
 
 
 class Overloaded(RequestError):
-    """Queue or page pool is full; the same request may succeed later."""
+    """Queue or page pool is full; the same request may succeed later: in `retry_after` seconds, if the server knows."""
+
+    retry_after: float | None = None
 
 
 class Unavailable(RequestError):
@@ -110,6 +115,13 @@ BY_STATUS: dict[grpc.StatusCode, type[RequestError]] = {
 }
 
 
-def from_status(code: grpc.StatusCode, details: str | None) -> RequestError:
-    """Returns the error for a status other than OK."""
-    return BY_STATUS[code](details or code.name, code=code.name)
+RETRY_AFTER = "retry-after-ms"
+
+
+def from_status(code: grpc.StatusCode, details: str | None, metadata: Iterable[tuple[str, Any]] = ()) -> RequestError:
+    """Returns the error for a status other than OK, whose trailing metadata may say when to try again."""
+    error = BY_STATUS[code](details or code.name, code=code.name)
+    milliseconds = str(dict(metadata).get(RETRY_AFTER, ""))
+    if isinstance(error, Overloaded) and milliseconds.isdecimal():
+        error.retry_after = int(milliseconds) / 1000
+    return error

@@ -16,6 +16,8 @@ import grpc
 
 RETRY_AFTER = "retry-after-ms"
 """Trailing metadata: milliseconds after which to try again."""
+PUSHBACK = "grpc-retry-pushback-ms"
+"""The same for gRPC clients that retry by themselves: they wait so long, instead of making an overload worse."""
 
 
 class OctavoError(Exception):
@@ -35,7 +37,10 @@ class RequestError(OctavoError):
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Trailing metadata of the answer."""
-        return () if self.retry_after is None else ((RETRY_AFTER, str(round(self.retry_after * 1000))),)
+        if self.retry_after is None:
+            return ()
+        milliseconds = str(round(self.retry_after * 1000))
+        return (RETRY_AFTER, milliseconds), (PUSHBACK, milliseconds)
 
 
 class InvalidRequest(RequestError):

@@ -201,7 +201,8 @@ class Loop:
         self.weights_digest = greeting.weights_digest
         self._num_welcomed += 1
         member = Member(worker, peer, Epoch(self._boot_id, self._num_welcomed), now)
-        if not self._link.send(peer, wire.encode_welcome(member.epoch, HEARTBEAT_SECONDS, wire.PROTOCOL_MINOR)):
+        minor = min(wire.PROTOCOL_MINOR, greeting.protocol_minor)
+        if not self._link.send(peer, wire.encode_welcome(member.epoch, HEARTBEAT_SECONDS, minor)):
             return outputs
         self.members[peer] = member
         log.info(

@@ -14,7 +14,9 @@ from octavo_scheduler.core.events import Joined, Nack, Rates, StepDone
 from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
 
 PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 0
+PROTOCOL_MINOR = 1
+FORKS_SINCE = 1
+"""Minor version of workers that can fork slots whose last page is shared."""
 
 RefusalReason = step_pb2.Refusal.Reason
 REFUSED_PROTOCOL = step_pb2.Refusal.REASON_PROTOCOL
@@ -264,6 +266,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         max_context=hello.max_context,
         vocab_size=hello.vocab_size,
         needs_zeroed_pages=hello.needs_zeroed_pages,
+        can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
         kernels=hello.kernels,
         copy_bytes_per_second=max(hello.copy_bytes_per_second, 0.0),

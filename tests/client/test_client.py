@@ -81,10 +81,11 @@ async def test_a_status_becomes_its_error_for_whole_answers_and_streams(server: 
             _ = [event async for event in client.stream("fail INTERNAL lost")]
 
 
-async def test_overload_is_retried_a_few_times_then_raised(server: InferenceServer) -> None:
+async def test_overload_is_retried_a_few_times_when_the_server_says_then_raised(server: InferenceServer) -> None:
     async with AsyncClient(server.address) as client:
-        with pytest.raises(errors.Overloaded):
+        with pytest.raises(errors.Overloaded) as raised:
             await client.generate("fail RESOURCE_EXHAUSTED full")
+    assert raised.value.retry_after == 0.02
     assert len(server.requests) == 4
 
 

@@ -94,7 +94,8 @@ class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
         self.requests.append(request)
         if text.startswith("fail "):
             _, code, sentence = text.split(" ", 2)
-            await context.abort(grpc.StatusCode[code], sentence)
+            busy = (("retry-after-ms", "20"), ("grpc-retry-pushback-ms", "20"))
+            await context.abort(grpc.StatusCode[code], sentence, busy if code == "RESOURCE_EXHAUSTED" else ())
         self.live += 1
         self.peak_live = max(self.peak_live, self.live)
         try:

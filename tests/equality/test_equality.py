@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from octavo_scheduler.core import Settings
+from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.core.settings import PreemptMode
 from octavo_scheduler.model import ServedModel, load_model
 
@@ -14,6 +15,7 @@ from tests.doubles.tiny_model import make_tiny_model
 from tests.equality.engine import POSITIONS, RunnerWorker, generate, preempt_at
 from tests.equality.prompts import prompts
 from tests.equality.reference import NEAR_TIE, Answer, Reference, compare
+from tests.equality.schedule import Schedule
 from tests.models import smollm2
 
 pytestmark = pytest.mark.timeout(900)
@@ -91,6 +93,25 @@ def test_PS09_the_recipe_changes_no_id_of_the_real_model(model: ServedModel, mod
     assert [table.tokens["0"], table.tokens["1"]] == undisturbed
     assert table.finished["1"].preemptions == 1
     table.assert_empty()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("mode", ["swap", "drop"])
+def test_PS02_branches_of_the_real_model_say_the_same_in_a_pool_too_small_for_all(
+    model: ServedModel, mode: PreemptMode, figure: Callable[[str], None]
+) -> None:
+    """Three branches of 54 tokens share two pages of 16 and need two each besides; there are 6."""
+    (ids,) = prompts(model.vocabulary, [34])
+    sampling = Sampling(temperature=1.0, seed=3)
+    asked = [RequestSpec(id="r", prompt=tuple(ids), max_tokens=20, n=3, sampling=sampling)]
+    worker = RunnerWorker(smollm2(), page_size=16, pages=16, host_pages=16, invariant=True, max_step_tokens=64)
+    undisturbed = Schedule(worker, 16, Settings(prefix_cache=False)).run(asked)
+    crowded = Schedule(worker, 6, Settings(preempt=mode)).run(asked)
+    assert crowded.ids == undisturbed.ids
+    assert len({tuple(answer) for answer in crowded.ids.values()}) == 3
+    assert undisturbed.preemptions("r") == 0
+    assert crowded.preemptions("r") > 0
+    figure(f"real model, three branches, {mode}: preempted {crowded.preemptions('r')} times, no id differs")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,10 @@ class Admission:
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
+        if not self.waiting and not self.worker.swapped:
+            return
         passed: list[Sequence] = []
+        most_overtakes = self.worker.settings.max_overtakes
         room = self.worker.room
         if not self._has_place(room):
             return
@@ -39,23 +42,27 @@ class Admission:
                 return
             if sequence.faults or not self.is_placed_here(sequence, room) or not self.has_share(sequence):
                 continue
+            is_fresh = is_new(sequence)
             spare = room - (self.margin(sequence) if self.worker.running else 0)
             needed = self.needed(sequence) if self.may_fit(sequence, spare) else room + 1
             if needed > spare or not self._start(sequence):
-                if sequence.overtaken >= self.worker.settings.max_overtakes:
+                if sequence.overtaken >= most_overtakes:
                     return
                 passed.append(sequence)
                 continue
             room -= needed + 1
-            for other in dict.fromkeys(passed + jumped_by(sequence)):
+            for other in dict.fromkeys(passed + (jumped_by(sequence) if is_fresh else [])):
                 other.overtaken += 1
             sequence.overtaken = 0
+            if any(other.overtaken >= most_overtakes for other in passed):
+                return
 
     def admit_suspect(self) -> None:
         """Admits the first sequence that met a failed step, if it fits."""
-        room = self.worker.room
-        for sequence in self.waiting.returning(self.worker):
-            if sequence.faults and self._can_start(sequence, room):
+        suspects = [sequence for sequence in self.waiting.returning(self.worker) if sequence.faults]
+        room = self.worker.room if suspects else 0
+        for sequence in suspects:
+            if self._can_start(sequence, room):
                 self._start(sequence)
                 return
 

@@ -5,6 +5,8 @@ step. All state of the service lives in this object and is O(live requests).
 """
 
 from collections.abc import Iterable
+from functools import partial
+from itertools import islice
 
 from octavo_scheduler.core import events
 from octavo_scheduler.core.auditor import Auditor
@@ -144,18 +146,20 @@ class Core:
             arrival.pool.publish(arrival.page, arrival.content)
         tokens, forks = iter(event.tokens), iter(plan.forks)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
-            before = sequence.computed
-            if before < sequence.num_prompt and sequence.state is not SequenceState.DONE:
-                self.counters.prompt_tokens += min(before + num_tokens, sequence.num_prompt) - before
-            self._advance(sequence, num_tokens, next(tokens) if samples else None, outputs)
-            for _ in range(samples - 1):
-                self._advance(next(forks).sequence, num_tokens, next(tokens), outputs)
+            if sequence.computed < sequence.num_prompt and sequence.state is not SequenceState.DONE:
+                self.counters.prompt_tokens += min(num_tokens, sequence.num_prompt - sequence.computed)
+            self._advance(worker, sequence, num_tokens, next(tokens) if samples else None, outputs)
+            if samples > 1:
+                for fork in islice(forks, samples - 1):
+                    self._advance(worker, fork.sequence, num_tokens, next(tokens), outputs)
         worker.device.lift(plan.step)
         worker.host.lift(plan.step)
         return outputs
 
-    def _advance(self, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]) -> None:
-        """Notes that a row is done and commits its token."""
+    def _advance(
+        self, worker: Worker, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]
+    ) -> None:
+        """Notes that a row is done and commits its token. Runs once a row: a step of 256 rows has 200 µs for all of them."""
         sequence.rows_in_flight -= 1
         if sequence.state is SequenceState.DONE:
             self.counters.generated_tokens -= token is not None
@@ -163,20 +167,23 @@ class Core:
         request = sequence.request
         before = sequence.computed
         sequence.computed = before + num_tokens
-        publish(sequence, before)
+        if sequence.computed // worker.page_size > before // worker.page_size:
+            publish(worker, sequence, before)
         if token is None:
             return
+        spec = request.spec
         position = len(sequence.tokens) - sequence.num_prompt
         if not request.is_answered:
             request.is_answered = True
-            outputs.append(Started(request.spec.id, request.started_at - request.arrived_at, request.num_cached))
+            outputs.append(Started(spec.id, request.started_at - request.arrived_at, request.num_cached))
         sequence.pending -= 1
         if sequence.faults:
             sequence.faults, sequence.failed_on = 0, ""
         sequence.tokens.append(token)
-        request.account.charge_answer()
-        outputs.append(Committed(request.spec.id, sequence.branch, position, token))
-        if token in request.spec.stop_token_ids:
+        account = request.account
+        account.counter += account.answer_price
+        outputs.append(_committed((spec.id, sequence.branch, position, token)))
+        if token in spec.stop_token_ids:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
             outputs += self.registry.end_branch(sequence, FinishReason.LENGTH)
@@ -255,6 +262,10 @@ class Core:
             worker.release(sequence)
             sequence.move(SequenceMove.DROP)
             self.waiting.add(sequence)
+
+
+_committed = partial(tuple.__new__, Committed)
+"""Committed of a tuple, at half the price of its constructor."""
 
 
 def _fits(tokens: tuple[int, ...], plan: StepPlan, vocab_size: int) -> bool:

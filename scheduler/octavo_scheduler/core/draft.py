@@ -54,7 +54,7 @@ class Draft:
         """
         worker = self.worker
         while True:
-            num_copied = worker.shares_last_page(sequence)
+            num_copied = bool(worker.shared_gaps) and worker.shares_last_page(sequence)
             lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
             if not lacking:
                 return True
@@ -99,7 +99,7 @@ class Draft:
         for branch in range(1, request.spec.n):
             sequence = Sequence.of(request, branch)
             request.sequences.append(sequence)
-            if self.worker.free_slots:
+            if self.worker.free_slots and self.worker.joined.can_fork:
                 self._fork(trunk, sequence, num_tokens)
                 self.plan.row_samples[-1] += 1
             else:

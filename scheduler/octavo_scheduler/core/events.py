@@ -21,6 +21,8 @@ class Joined:
     vocab_size: int
     weights_digest: bytes = b""
     needs_zeroed_pages: bool = False
+    can_fork: bool = True
+    """Older workers cannot take pages off a table, which a branch needs that copies a page before it writes."""
     kernels: str = ""
     copy_bytes_per_second: float = 0.0
     prefill_tokens_per_second: float = 0.0

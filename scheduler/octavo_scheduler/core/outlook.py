@@ -16,6 +16,7 @@ from octavo_scheduler.core.prefix import Hit, find_prefix, full_pages
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.turns import Turns
+from octavo_scheduler.core.waiting import is_new
 from octavo_scheduler.core.words import many
 from octavo_scheduler.core.worker import Worker
 
@@ -34,11 +35,13 @@ class _Room:
     free: int
     num_running: int
     is_sure: bool = True
+    has_late_branches: bool = False
+    """Branches fork off in this step from what runs and have to wait, before others: the worker takes no forks."""
     shared: set[int] = field(default_factory=set)
     """Cached pages that those before have come to hold."""
     started: set[Sequence] = field(default_factory=set)
-    jumped: Counter[Sequence] = field(default_factory=Counter)
-    """How often those that started were preferred to one that comes after them."""
+    overtaken: Counter[Sequence] = field(default_factory=Counter)
+    """How often those that started passed over another, in this step."""
 
 
 class Outlook:
@@ -66,7 +69,7 @@ class Outlook:
             return f"the running sequences of {worker.id} need more than the {left} left for them"
         turns = Turns(self.admission)
         if sequence not in turns.candidates:
-            return turns.not_offered(sequence)
+            return turns.not_offered(sequence) + _unless(room)
         if obstacle := self._exhausted(room):
             return obstacle + turns.words(sequence)
         room.is_sure = room.free >= 0 or not turns.has_preferred()
@@ -74,6 +77,7 @@ class Outlook:
 
     def _in_turn(self, sequence: Sequence, turns: Turns, room: _Room) -> str:
         """Goes through the candidates in order, as far as the sequence."""
+        passed: list[Sequence] = []
         for candidate in turns.before(sequence):
             if obstacle := self._exhausted(room):
                 return obstacle
@@ -82,12 +86,15 @@ class Outlook:
             if not self.admission.has_share(candidate):
                 continue
             if self._fits(candidate, room):
-                self._start(candidate, room)
-            elif candidate.overtaken + room.jumped[candidate] >= self.settings.max_overtakes:
-                return (
-                    f"{self.worker.id} keeps its room for request {candidate.request.spec.id}, which was passed over "
-                    f"{candidate.overtaken + room.jumped[candidate]} times"
-                )
+                self._start(candidate, room, passed)
+            else:
+                passed.append(candidate)
+            for other in passed:
+                if (times := other.overtaken + room.overtaken[other]) >= self.settings.max_overtakes:
+                    return (
+                        f"{self.worker.id} keeps its room for request {other.request.spec.id}, which will have been "
+                        f"passed over {many(times, 'time')}"
+                    )
         if obstacle := self._exhausted(room):
             return obstacle
         if not self.admission.is_placed_here(sequence, room.pages):
@@ -112,7 +119,7 @@ class Outlook:
     def _needed(self, sequence: Sequence, room: _Room) -> int:
         return self.admission.needed(sequence) - self._num_shared(sequence, room)
 
-    def _start(self, candidate: Sequence, room: _Room) -> None:
+    def _start(self, candidate: Sequence, room: _Room, passed: list[Sequence]) -> None:
         """Takes from the room what a first row takes, forks included."""
         prefix = self._prefix(candidate)
         needed = self._needed(candidate, room)
@@ -127,10 +134,11 @@ class Outlook:
         room.slots -= 1
         room.num_running += 1
         room.started.add(candidate)
-        room.jumped.update(jumped_by(candidate, room.started))
+        jumped = jumped_by(candidate, room.started) if is_new(candidate) else []
+        room.overtaken.update(list(dict.fromkeys(passed + jumped)))
         self.admission.promise(candidate)
         if num_tokens == behind:
-            room.slots -= min(candidate.request.spec.n - len(candidate.request.sequences), room.slots)
+            room.slots -= self._num_forks(candidate, room)
 
     def _exhausted(self, room: _Room) -> str | None:
         """What nobody can start without."""
@@ -150,7 +158,7 @@ class Outlook:
             return f"fits on {worker.id}, which looks again when a plan comes back ({len(worker.in_flight)} in flight)"
         if self._has_suspects() and not worker.was_alone:
             return f"fits on {worker.id}, after a plan that belongs to a request that met a failed step"
-        if not room.is_sure:
+        if _unless(room):
             return f"fits on {worker.id}"
         spare = room.pages - self._margin(sequence, room)
         needed = many(self._needed(sequence, room), "page")
@@ -207,7 +215,8 @@ class Outlook:
             if not num_tokens:
                 break
             last_page = sequence.table[-1]
-            copies = worker.shares_last_page(sequence) and worker.device.refs[last_page] - num_copied[last_page] > 1
+            is_shared = bool(worker.shared_gaps) and worker.shares_last_page(sequence)
+            copies = is_shared and worker.device.refs[last_page] - num_copied[last_page] > 1
             num_copied[last_page] += copies
             lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + copies
             num_available -= lacking
@@ -223,10 +232,15 @@ class Outlook:
     def _sample(self, sequence: Sequence, room: _Room) -> None:
         """A running sequence will know one token more, and have forked; each of these may need a page for it, soon."""
         num_known = len(sequence.tokens) + sequence.pending
-        num_forks = min(sequence.request.spec.n - len(sequence.request.sequences), room.slots)
+        num_forks = self._num_forks(sequence, room)
+        room.has_late_branches |= not self.worker.joined.can_fork and _num_unborn(sequence) > 0
         num_pages = self.worker.num_pages(num_known + 1) - self.worker.num_pages(num_known)
         room.pages -= num_pages * (1 + num_forks) + num_forks
         room.slots -= num_forks
+
+    def _num_forks(self, sequence: Sequence, room: _Room) -> int:
+        """Branches that find a slot when the sequence's first token is to be sampled."""
+        return min(_num_unborn(sequence), room.slots) if self.worker.joined.can_fork else 0
 
     def _has_suspects(self) -> bool:
         returning = self.core.waiting.returning(self.worker)
@@ -249,5 +263,11 @@ class Outlook:
         return [Hit(worker.device, page, content) for content, page in known if page is not None]
 
 
+def _num_unborn(sequence: Sequence) -> int:
+    return sequence.request.spec.n - len(sequence.request.sequences)
+
+
 def _unless(room: _Room) -> str:
+    if room.has_late_branches:
+        return ", unless branches that fork off in this step, and wait, take the room"
     return "" if room.is_sure else ", unless a cached prefix is evicted before"

@@ -48,10 +48,6 @@ class Account:
     def charge_prompt(self, num_tokens: int) -> None:
         self.counter += self.prompt_price * num_tokens
 
-    def charge_answer(self) -> None:
-        """One token more."""
-        self.counter += self.answer_price
-
 
 class PriorityClass:
     """The tenants of one class. Size is O(its live requests)."""

@@ -79,10 +79,8 @@ def find_page(worker: Worker, sequence: Sequence, number: int) -> Hit | None:
     return None
 
 
-def publish(sequence: Sequence, before: int) -> None:
+def publish(worker: Worker, sequence: Sequence, before: int) -> None:
     """The step that wrote them is acknowledged: pages that became full since `before` computed tokens can be found."""
-    worker = sequence.worker
-    assert worker is not None, "a row is computed somewhere"
     if worker.settings.prefix_cache:
         for number in range(before // worker.page_size, sequence.computed // worker.page_size):
             worker.device.publish(sequence.table[number], page_content(worker, sequence, number))

@@ -118,11 +118,7 @@ class Worker:
 
     def shares_last_page(self, sequence: Sequence) -> bool:
         """Whether the sequence's next token would be written into a page that another sequence holds too."""
-        return (
-            bool(self.shared_gaps)
-            and sequence.planned % self.page_size > 0
-            and self.device.refs[sequence.table[-1]] > 1
-        )
+        return sequence.planned % self.page_size > 0 and self.device.refs[sequence.table[-1]] > 1
 
     def forget_gaps(self) -> None:
         """Of pages that one sequence holds by now, or none."""

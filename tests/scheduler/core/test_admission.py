@@ -26,14 +26,15 @@ def test_FL01_with_a_tiny_budget_a_long_prompt_holds_up_nobody_for_longer_than_i
     assert turns <= 2 * tokens
 
 
-def test_FL02_what_fits_passes_a_head_that_does_not_and_then_no_more() -> None:
-    table = WatchedTable(Settings(max_overtakes=5), pages=8, slots=8)
-    table.submit("holds", [9] * 8, 4)
+@pytest.mark.parametrize("most", [0, 1, 3, 5])
+def test_FL02_what_fits_passes_a_head_that_does_not_and_then_no_more(most: int) -> None:
+    table = WatchedTable(Settings(max_overtakes=most), pages=8, slots=8)
+    table.submit("holds", [9] * 8, 20, tenant="small")
     table.turn()
-    table.submit("head", [1] * 24, 4)
+    table.submit("head", [1] * 24, 4, tenant="small")
     table.flood("small", 10, prompt=2, answer=2)
     table.run()
-    assert 0 < table.admitted.index("head") - 1 <= 5
+    assert table.admitted.index("head") - 1 == most
     assert len(table.finished) == 12
 
 
@@ -103,12 +104,15 @@ def test_no_reserve_keeps_a_worker_idle_while_anybody_waits(growth: int, reserve
     table.assert_empty()
 
 
-def test_a_sequence_that_needs_the_whole_pool_comes_back_when_it_would_run_alone() -> None:
+@pytest.mark.parametrize("answer_tokens", range(26, 30))
+def test_a_sequence_that_needs_the_whole_pool_comes_back_when_it_would_run_alone(answer_tokens: int) -> None:
+    """The other one ends just after it was preempted, when the reserve is large and no step will make it smaller."""
     table = WatchedTable(Settings(preempt="drop", readmit_growth=10_000, max_reserve_share=0.9), pages=16)
-    table.flood("a", 3, prompt=8, answer=56)
+    table.flood("a", 1, prompt=8, answer=answer_tokens)
+    table.flood("b", 1, prompt=8, answer=56)
     table.run()
-    assert len(table.finished) == 3
-    assert sum(end.preemptions for end in table.finished.values()) > 0
+    assert table.finished["b1"].preemptions == 1
+    assert len(table.tokens["b1"]) == 56
 
 
 def test_a_reserve_is_gone_some_time_after_the_last_preemption() -> None:

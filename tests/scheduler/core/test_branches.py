@@ -1,6 +1,7 @@
 """Several answers to one prompt: branches fork off the trunk, share its pages, and copy a page before they write it."""
 
 import pytest
+from octavo.v1 import step_pb2
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Nack
 from octavo_scheduler.core.request import FinishReason
@@ -146,3 +147,17 @@ def test_cached_prompt_tokens_are_reported_whichever_branch_answers_first() -> N
     table.run()
     assert table.started["r"].cached == 8
     assert table.tokens["r/1"] == answer(prompt, 9, branch=1)
+
+
+def test_a_worker_of_an_older_protocol_gets_branches_without_forks() -> None:
+    class Older(PaperWorker):
+        def hello(self, worker_id: str = "paper", digest: bytes = b"paper") -> step_pb2.Hello:
+            hello = super().hello(worker_id, digest)
+            hello.protocol_minor = 0
+            return hello
+
+    table = TableTop(w=Older())
+    table.submit("r", [1, 2, 3, 4, 5], 9, n=3)
+    table.run()
+    check_answers(table, "r", [1, 2, 3, 4, 5], 3, 9)
+    assert not any(plan.forks.source or plan.copy.source for plan in table.plans)

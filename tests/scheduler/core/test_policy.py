@@ -103,8 +103,8 @@ def test_a_tenant_is_not_forgiven_for_leaving_and_coming_back() -> None:
 
 
 def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten() -> None:
-    table = WatchedTable(Settings(), slots=2)
-    table.flood("heavy", 1, prompt=40, answer=200)
+    table = WatchedTable(Settings(tenant_weights={"heavy": 0.01}), slots=2)
+    table.flood("heavy", 1, prompt=40, answer=20)
     table.flood("steady", 400, prompt=4, answer=2)
     while "heavy0" not in table.finished:
         table.turn()
@@ -113,12 +113,12 @@ def test_a_tenant_that_was_given_more_is_remembered_and_the_others_are_forgotten
         while f"t{number}{401 + number}" not in table.finished:
             table.turn()
         assert table.core.waiting.num_accounts <= 2 * len(table.core.requests) + MOST_IDLE_ACCOUNTS + 1
-    for number in range(MOST_IDLE_ACCOUNTS + 400):
-        table.flood(f"u{number}", 1, prompt=2, answer=1)
-        table.abort(next(reversed(table.tokens)))
+    for number in range(2 * len(table.core.requests) + MOST_IDLE_ACCOUNTS):
+        table.core.submit(RequestSpec(id=f"u{number}", prompt=(1,), tenant=f"u{number}"), table.now)
+        table.core.abort(f"u{number}", table.now)
     table.flood("heavy", 1, prompt=4, answer=2)
     heavy = table.core.requests[next(reversed(table.tokens))].account.counter
-    assert heavy >= Settings.answer_token_price * 200
+    assert heavy == 100 * (Settings.prompt_token_price * 40 + Settings.answer_token_price * 20)
     table.run()
     table.assert_empty()
 

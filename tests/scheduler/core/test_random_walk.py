@@ -35,6 +35,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             pages=draw.choice([12, 16, 32]),
             host_pages=draw.choice([0, 4, 16]),
             max_slots=draw.choice([3, 8]),
+            minor=int(draw.random() < 0.8),
         )
 
     table.join("w0", paper_worker())

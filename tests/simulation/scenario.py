@@ -1,0 +1,214 @@
+"""What a seed draws: pools, settings, requests, latencies, and which faults of which kinds."""
+
+from dataclasses import dataclass, replace
+from math import ceil
+from random import Random
+
+from octavo_scheduler.core import Settings
+from octavo_scheduler.core.request import RequestSpec, Sampling
+
+from tests.simulation.network import FRAME_FAULTS, Weather
+from tests.simulation.paper import VOCAB_SIZE, Paper
+
+BRANCHES = (1, 1, 2, 4)
+"""Branches of a request are drawn from here."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of a request, besides its answer."""
+
+    arrives_at: float
+    cancelled_after: float | None = None
+    stopped_after: int | None = None
+    """Tokens heard before the front finds a stop string ..."""
+    stopped_by: int = 0
+    """... which began so many tokens before."""
+    is_poisonous: bool = False
+
+
+@dataclass(frozen=True)
+class Scenario:
+    settings: Settings
+    weather: Weather
+    survivor: Paper
+    others: list[Paper]
+    survivor_joins_at: float
+    longest: int
+    """Tokens of the longest request, prompt and answer."""
+    has_ends: bool
+    """Some requests are cancelled, stopped or run out of time."""
+    step_seconds: float
+    turn_seconds: float
+    faults: tuple[str, ...]
+    fault_interval: int
+    """Mean number of events between two faults that are not of frames."""
+    step_fault_rate: float
+
+    def capacity(self, paper: Paper) -> int:
+        """Longest sequence that a worker may hold."""
+        return min(paper.max_context, int(paper.num_device * self.settings.max_tenant_share) * paper.page_size + 1)
+
+
+STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed")
+WORLD_FAULTS = (
+    "connection reset",
+    "connection dark",
+    "connection clogged",
+    "worker killed",
+    "worker left",
+    "worker frozen briefly",
+    "worker frozen long",
+    "worker drained",
+    "worker joined late",
+    "worker restarted at once",
+    "twin refused",
+    "other weights refused",
+    "other protocol refused",
+    "absurd pool refused",
+    "result of an old epoch",
+    "result from a stranger",
+    "garbage from a member",
+    "garbage from a stranger",
+    "scheduler paused briefly",
+    "scheduler paused long",
+    "prefixes flushed",
+    "prefix pinned",
+    "prefix unpinned",
+    "unknown request aborted",
+    "request aborted twice",
+    "live id submitted again",
+    "cancel storm",
+    "everything suspended",
+)
+
+
+def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
+    """Each seed has its own mixture: a fault is possible in some seeds and out of the question in others."""
+    longest = draw.choice((6, 12, 24, 24, 48))
+    step_seconds = draw.choice((0.001, 0.01, 0.03))
+    share = draw.choice((0.0, 0.15, 0.4))
+    settings = draw_settings(draw)
+    if longest > 24:
+        settings = replace(settings, max_tenant_share=1.0)
+    return Scenario(
+        settings=settings,
+        weather=Weather(
+            rate=draw.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
+            kinds=tuple(kind for kind in FRAME_FAULTS if draw.random() < 0.4),
+            latency=draw.choice((0.0001, 0.002, 0.01)),
+        ),
+        survivor=draw_paper(draw, holds=longest, share=settings.max_tenant_share),
+        others=[draw_paper(draw, holds=0) for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3, 7)))],
+        survivor_joins_at=draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
+        longest=longest,
+        has_ends=draw.random() < 0.6 and not is_liveness,
+        step_seconds=step_seconds,
+        turn_seconds=draw.choice((0.0, 0.0001, 0.002)),
+        faults=tuple(kind for kind in (*WORLD_FAULTS, *STEP_FAULTS) if draw.random() < share),
+        fault_interval=draw.choice((20, 50, 100)),
+        step_fault_rate=draw.choice((0.02, 0.1)),
+    )
+
+
+def draw_settings(draw: Random) -> Settings:
+    return Settings(
+        max_num_seqs=draw.choice((2, 4, 256)),
+        max_step_tokens=draw.choice((4, 8, 16, 64)),
+        max_chunk=draw.choice((None, None, 1, 3, 7)),
+        preempt=draw.choice(("auto", "swap", "swap", "drop")),
+        prefix_cache=draw.random() < 0.85,
+        plans_in_flight=draw.choice((1, 2, 2)),
+        policy=draw.choice(("fair", "fair", "fcfs")),
+        tenant_weights=draw.choice(({}, {"a": 3.0})),
+        max_wait_seconds=draw.choice((0.0, 0.2, 30.0)),
+        max_overtakes=draw.choice((0, 1, 4, 32)),
+        readmit_growth=draw.choice((0, 4, 64)),
+        max_reserve_share=draw.choice((0.0, 0.25, 0.5)),
+        max_queued_requests=draw.choice((5, 4096, 4096, 4096)),
+        max_queued_tokens=draw.choice((100, 1 << 21, 1 << 21)),
+        max_tenant_queued_requests=draw.choice((None, None, 3)),
+        max_tenant_queued_tokens=draw.choice((None, None, 60)),
+        max_tenant_share=draw.choice((1.0, 1.0, 0.5)),
+        max_faults=draw.choice((1, 2, 3)),
+        max_nacks=draw.choice((1, 2, 4)),
+        copy_bytes_per_second=draw.choice((1e4, 1e5, 1e6)),
+    )
+
+
+def draw_paper(draw: Random, *, holds: int, share: float = 1.0) -> Paper:
+    """A pool of 4 to 64 pages that holds at least one sequence of `holds` tokens."""
+    page_size = draw.choice((1, 1, 2, 3, 4))
+    least = max(4, ceil(-(-holds // page_size) / share))
+    pages = draw.choice((least, least, min(64, least + least // 3), draw.randint(least, max(64, least))))
+    return Paper(
+        page_size=page_size,
+        device_pages=pages,
+        host_pages=draw.choice((0, 3, 16, 64, 64)),
+        max_slots=draw.choice((1, 3, 8, 8)),
+        max_step_tokens=draw.choice((3, 8, 64)),
+        max_context=draw.choice((max(holds, 12), 4096, 4096)),
+        needs_zeroed_pages=draw.random() < 0.25,
+        can_fork=draw.random() < 0.85,
+    )
+
+
+class Arrivals:
+    """Requests without end. Their prompts begin alike now and then, so that prefixes are found; some differ in one token."""
+
+    def __init__(self, draw: Random, scenario: Scenario) -> None:
+        longest = scenario.longest
+        self._draw, self._scenario = draw, scenario
+        self._gap = scenario.step_seconds * longest * draw.choice((0.0, 0.1, 0.5))
+        self._trunks = [[draw.randrange(VOCAB_SIZE) for _ in range(longest)] for _ in range(2)]
+        self._stops = frozenset(draw.sample(range(VOCAB_SIZE), draw.choice((0, 0, 4))))
+        self._num_asked = 0
+
+    def wave(self, now: float) -> list[tuple[RequestSpec, Fate]]:
+        """The next few requests, from now on."""
+        arrives_at, found = now, []
+        for _ in range(self._draw.choice((3, 5, 8))):
+            arrives_at += self._gap * self._draw.random()
+            found.append((self.request(arrives_at), self._fate(arrives_at)))
+        return found
+
+    def request(self, arrives_at: float) -> RequestSpec:
+        draw, scenario = self._draw, self._scenario
+        self._num_asked += 1
+        num_prompt = draw.randint(1, scenario.longest - 1)
+        num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
+        prompt = draw.choice(self._trunks)[:num_shared]
+        prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
+        is_urgent = scenario.has_ends and draw.random() < 0.15
+        is_hasty = scenario.has_ends and draw.random() < 0.1
+        too_long = draw.randint(1, 3) if scenario.has_ends and draw.random() < 0.03 else 0
+        spare = (
+            scenario.capacity(scenario.survivor) - num_prompt + too_long if too_long else scenario.longest - num_prompt
+        )
+        return RequestSpec(
+            id=f"r{self._num_asked}",
+            prompt=tuple(prompt),
+            n=draw.choice(BRANCHES),
+            max_tokens=spare if too_long else draw.choice((1, spare, draw.randint(1, spare))),
+            stop_token_ids=self._stops,
+            sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
+            priority=draw.choice((0, 0, 0, 1, 2)),
+            tenant=draw.choice(("", "a", "b")),
+            salt=draw.choice(("", "", "other")),
+            deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
+            queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
+        )
+
+    def _fate(self, arrives_at: float) -> Fate:
+        draw, scenario = self._draw, self._scenario
+        is_poisonous = draw.random() < 0.01
+        match draw.random() if scenario.has_ends else 1.0:
+            case chance if chance < 0.1:
+                after = scenario.step_seconds * draw.choice((0.0, 2.0, 20.0, 60.0)) * draw.random()
+                return Fate(arrives_at, cancelled_after=after, is_poisonous=is_poisonous)
+            case chance if chance < 0.2:
+                heard = draw.randint(1, 12)
+                return Fate(
+                    arrives_at, stopped_after=heard, stopped_by=draw.randint(0, heard), is_poisonous=is_poisonous
+                )
+        return Fate(arrives_at, is_poisonous=is_poisonous)

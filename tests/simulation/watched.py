@@ -1,0 +1,406 @@
+"""The production core under observation: after every event the laws hold for what it touched, or Violation is raised."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from octavo_scheduler.core import Core, Settings, events
+from octavo_scheduler.core.audit import violations
+from octavo_scheduler.core.events import Event, Finished, Output, Refused
+from octavo_scheduler.core.pages import NULL_PAGE, Content, PagePool
+from octavo_scheduler.core.plan import Arrival, StepPlan
+from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
+from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.waiting import RAISE_EVERY
+from octavo_scheduler.core.worker import Worker
+
+from tests.simulation import laws
+from tests.simulation.coverage import Coverage
+from tests.simulation.oracle import Oracle
+from tests.simulation.violation import Violation
+
+FULL_AUDIT_EVERY = 64
+"""Events between two audits of everything, by these laws and by the core's own auditor."""
+
+NAMES: dict[type, str] = {
+    events.StepDone: "step done",
+    events.Nack: "nack",
+    events.Lost: "lost",
+    events.Joined: "joined",
+    events.Drain: "drain",
+    events.Rates: "rates",
+}
+
+
+@dataclass(frozen=True)
+class Stay:
+    """What the simulation knows of a worker that the core believes to be here."""
+
+    answer: Callable[[int], tuple[tuple[int, ...], bool] | None]
+    """The tokens that the worker answered to a step in this stay, and whether a fault spoilt them."""
+    is_blameless: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A row when its step is acknowledged."""
+
+    request: str
+    salt: str
+    tokens: list[int]
+    table: list[int]
+    computed: int
+    arrival: Arrival | None = None
+    """Or what came from another tier with the step."""
+
+
+class WatchedCore(Core):
+    def __init__(self, settings: Settings, oracle: Oracle, coverage: Coverage, stay: Callable[[str], Stay]) -> None:
+        super().__init__(settings)
+        self.oracle, self.coverage = oracle, coverage
+        self.num_checks = 0
+        self.num_ticks = 0
+        self.num_prompt_tokens = 0
+        self.num_plans = 0
+        self.stays: dict[str, Stay] = {}
+        self.num_lost = 0
+        self.undelivered: list[Output] = []
+        self.tell: Callable[[str], None] | None = None
+        self._stay = stay
+        self._known: dict[PagePool, dict[int, Content]] = {}
+        self._named: dict[tuple[Worker, int], set[int]] = {}
+        """Pages in the tables of a plan's rows."""
+        self._next_evicted: dict[PagePool, int] = {}
+        self._prefix_of: dict[bytes, tuple[int, tuple[int, ...]]] = {}
+        self._key_of: dict[tuple[str, tuple[int, tuple[int, ...]]], bytes] = {}
+        self._salts: dict[bytes, str] = {}
+        """Under which salt a key was made."""
+        self._overtakes_left: dict[Sequence, int] = {}
+        self._requests: dict[str, Request] = {}
+
+    # the verbs --------------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: RequestSpec, now: float) -> list[Output]:
+        is_full = self._is_full(spec)
+        outputs = super().submit(spec, now)
+        if self.tell:
+            self.tell(f"{spec} -> {outputs}")
+        self._check_admission(spec, outputs, is_full)
+        if spec.id in self.requests:
+            self._requests[spec.id] = self.requests[spec.id]
+        self._check(requests=(spec.id,))
+        return self._heard(outputs, now)
+
+    def abort(self, request_id: str, now: float, at: int | None = None, branch: int = 0) -> list[Output]:
+        workers = self._of_request(request_id, "abort" if at is None else "abort at")
+        outputs = super().abort(request_id, now, at, branch)
+        asked = self.oracle.asked.get(request_id)
+        self._heard(outputs, now)
+        if asked is not None and not (asked.has_ended if at is None else asked.branches[branch].end):
+            raise Violation(f"{request_id} was aborted and lives on")
+        if self.tell:
+            self.tell(f"abort {request_id} at {at} of branch {branch} -> {outputs}")
+        self._check(workers)
+        return outputs
+
+    def plan(self, worker_id: str, now: float) -> StepPlan | None:
+        worker = self.workers[worker_id]
+        if len(worker.in_flight) >= self.settings.plans_in_flight:
+            if super().plan(worker_id, now) is not None:
+                raise Violation(f"{len(worker.in_flight)} plans are in flight")
+            return None
+        running, waiting = list(worker.running), list(self.waiting)
+        if running or waiting or worker.in_flight:
+            self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
+        must_swap = self.settings.preempt == "swap" and worker.host.num_available >= sum(len(s.table) for s in running)
+        plan = super().plan(worker_id, now)
+        for sequence in running:
+            if sequence.state is not SequenceState.RUNNING:
+                if must_swap and sequence.state is SequenceState.WAITING:
+                    raise Violation("a sequence was dropped although swap was demanded and had room")
+                self.oracle.asked[sequence.request.spec.id].preemptions += 1
+        if running and running[0].state is not SequenceState.RUNNING:
+            raise Violation("the first of all sequences was preempted")
+        if plan is None:
+            if len(worker.running) != len(running):
+                self._check((worker,))
+            return None
+        self.num_plans += 1
+        if self.tell:
+            self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
+        self._note_seen(plan, waiting)
+        self._admitted(worker, plan, waiting, now)
+        self._hold(laws.broken_by_plan(worker, plan))
+        self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}
+        self._check((worker,))
+        return plan
+
+    def apply(self, event: Event, now: float) -> list[Output]:
+        if isinstance(event, events.Tick):
+            return self._tick(event, now)
+        workers: Iterable[Worker] = self.workers.values()
+        if not isinstance(event, events.Flush | events.Pin | events.Unpin):
+            workers = self._before(event)
+        elif isinstance(event, events.Flush):
+            for worker in workers:
+                self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting, *_ended(worker)))
+        wrote: list[Written] = []
+        if isinstance(event, events.StepDone):
+            wrote = self._check_answer(event)
+        outputs = super().apply(event, now)
+        if self.tell:
+            self.tell(f"{event} -> {outputs}")
+        if isinstance(event, events.Joined):
+            self.stays[event.worker] = self._stay(event.worker)
+            worker = self.workers[event.worker]
+            workers = (worker,)
+            self._known[worker.device], self._known[worker.host] = {}, {}
+        is_flush = isinstance(event, events.Flush)
+        self._check(workers, (row.request for row in wrote), wrote, is_flush=is_flush)
+        return self._heard(outputs, now)
+
+    def _tick(self, event: events.Tick, now: float) -> list[Output]:
+        self.num_ticks += 1
+        due = self.oracle.overdue(now)
+        workers = [worker for name in due for worker in self._of_request(name, "deadline")]
+        outputs = super().apply(event, now)
+        if {o.request for o in outputs if isinstance(o, Finished) and o.reason is FinishReason.DEADLINE} != set(due) & (
+            {o.request for o in outputs}
+        ) or any(name in self.requests for name in due):
+            raise Violation(f"the deadlines of {due} have passed, and {outputs} came of it")
+        if due:
+            self._check(workers)
+        return self._heard(outputs, now)
+
+    def _heard(self, outputs: list[Output], now: float) -> list[Output]:
+        """Judges what comes of an event; the loop must hand all of it on, in this order."""
+        self.oracle.hear(outputs, now)
+        self.undelivered += outputs
+        for name in dict.fromkeys(output.request for output in outputs if isinstance(output, Finished | Refused)):
+            if name not in self.oracle.live and name in self._requests:
+                self._hold(laws.broken_by_ended(self._requests.pop(name)))
+        return outputs
+
+    # before an event --------------------------------------------------------------------------------------------------
+
+    def _before(self, event: Event) -> tuple[Worker, ...]:
+        """Notes what the event meets, and counts the failures that it blames on requests."""
+        kind, worker = NAMES[type(event)], self.workers.get(event.worker)  # type: ignore[union-attr]
+        if worker is None:
+            self.coverage.worker("GONE", kind)
+            if isinstance(event, events.Joined):
+                self._cover_sequences(kind, self.waiting)
+            return ()
+        waiting = self.waiting if isinstance(event, events.Joined) else ()
+        self._cover(kind, worker, (*worker.running, *worker.swapped, *waiting, *_ended(worker)))
+        if isinstance(event, events.Nack | events.Lost):
+            self._cover_sequences(kind, self.waiting)
+            self._count_failures(worker)
+        if isinstance(event, events.Lost):
+            self.num_lost += 1
+            if self.stays[event.worker].is_blameless():
+                raise Violation(f"worker {event.worker} is given up without a reason")
+        return (worker,)
+
+    def _count_failures(self, worker: Worker) -> None:
+        """One of the plans in flight failed, we do not say which."""
+        for plan in worker.in_flight:
+            suspects = [s for s in plan.rows if s.state is not SequenceState.DONE]
+            for sequence in suspects:
+                asked = self.oracle.asked[sequence.request.spec.id]
+                asked.failures += 1
+                asked.failures_alone += len(suspects) == 1
+
+    def _of_request(self, name: str, kind: str) -> list[Worker]:
+        request = self.requests.get(name)
+        if request is None:
+            return []
+        self._cover_sequences(kind, request.sequences)
+        return [s.worker for s in request.sequences if s.worker is not None]
+
+    def _cover(self, kind: str, worker: Worker, sequences: Iterable[Sequence]) -> None:
+        self.coverage.worker(worker.state.name, kind)
+        self._cover_sequences(kind, sequences)
+
+    def _cover_sequences(self, kind: str, sequences: Iterable[Sequence]) -> None:
+        for state in {sequence.state for sequence in sequences}:
+            self.coverage.sequence(state.name, kind)
+
+    def _check_answer(self, event: events.StepDone) -> "list[Written]":
+        """I12: a result counts only if the worker gave it, in this stay, to the oldest step in flight."""
+        worker = self.workers.get(event.worker)
+        if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
+            return []
+        answer = self.stays[event.worker].answer(event.step)
+        if answer is None or answer[0] != event.tokens:
+            raise Violation(
+                f"step {event.step} of worker {event.worker} was answered with {answer}, not {event.tokens}"
+            )
+        if not answer[1]:
+            self._count_failures(worker)
+        plan = worker.in_flight[0]
+        if answer[1]:
+            for sequence, count in zip(plan.rows, plan.row_tokens, strict=True):
+                if sequence.state is not SequenceState.DONE:
+                    self.num_prompt_tokens += sum(
+                        position < sequence.num_prompt
+                        for position in range(sequence.computed, sequence.computed + count)
+                    )
+        return [
+            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
+            for s, count, _ in laws.rows_of(plan)
+        ] + [Written("", "", [], [], 0, arrival) for arrival in plan.arrivals]
+
+    def _note_seen(self, plan: StepPlan, waiting: list[Sequence]) -> None:
+        for what, happened in (
+            ("pages swapped out", plan.swap_out),
+            ("pages swapped in", plan.swap_in),
+            ("evicted page moved down", plan.swap_out and self._moves_evicted(plan)),
+            ("prefix brought up", plan.swap_in and any(new.sequence in waiting for new in plan.new_slots)),
+            ("page copied before it is written", plan.copy),
+            ("branches forked", plan.forks),
+            ("prefix found", any(new.num_computed for new in plan.new_slots)),
+            ("plan is full", plan.full),
+            ("suspect alone", plan.rows and plan.rows[0].faults),
+        ):
+            if happened:
+                self.coverage.seen(what)
+
+    def _moves_evicted(self, plan: StepPlan) -> bool:
+        swapped = {page for s in self.workers[plan.worker].swapped for page in s.host_table}
+        return any(page not in swapped for _, page in plan.swap_out)
+
+    # after an event ---------------------------------------------------------------------------------------------------
+
+    def _check(
+        self,
+        workers: Iterable[Worker] = (),
+        requests: Iterable[str] = (),
+        wrote: "Iterable[Written]" = (),
+        *,
+        is_flush: bool = False,
+    ) -> None:
+        self.num_checks += 1
+        if self.num_checks % FULL_AUDIT_EVERY == 0:
+            self.check_all()
+        for worker in workers:
+            if worker.id in self.workers:
+                self._hold(laws.broken_by_worker(worker))
+                self._check_fences(worker)
+                for pool in (worker.device, worker.host):
+                    if pool._content != self._known[pool]:
+                        self._check_findable(worker, pool, wrote, is_flush=is_flush)
+                    self._next_evicted[pool] = next(iter(pool.cached), NULL_PAGE)
+            elif worker.running or worker.swapped or worker.in_flight or worker.state is not WorkerState.GONE:
+                raise Violation("a worker that is gone has sequences")
+        for name in requests:
+            if name in self.requests:
+                self._hold(laws.broken_by_request(self, self.requests[name]))
+
+    def _check_fences(self, worker: Worker) -> None:
+        """A page that rows in flight name can neither be taken nor evicted."""
+        pool = worker.device
+        for plan in worker.in_flight:
+            named = self._named[worker, plan.step]
+            if not all(named.isdisjoint(pages) for pages in (pool.free, pool.cached, pool.kept)):
+                raise Violation(f"pages of step {plan.step}, which is in flight, are free or cached")
+
+    def check_all(self) -> None:
+        self._hold(laws.broken_by_core(self))
+        self._hold(violations(self))
+        if self.requests.keys() - self.oracle.asked.keys():
+            raise Violation("the core has requests that nobody made")
+
+    @staticmethod
+    def _hold(broken: Iterable[str]) -> None:
+        for sentence in broken:
+            raise Violation(sentence)
+
+    def _is_full(self, spec: RequestSpec) -> bool:
+        """Whether the queue, or this tenant's, has no place for one more request."""
+        settings, is_full = self.settings, False
+        for tenant, most_requests, most_tokens in (
+            (None, settings.max_queued_requests, settings.max_queued_tokens),
+            (spec.tenant, settings.max_tenant_queued_requests, settings.max_tenant_queued_tokens),
+        ):
+            queued = [len(other.prompt) for other in self.oracle.queued(tenant) if other.id != spec.id]
+            is_full |= most_requests is not None and len(queued) >= most_requests
+            is_full |= most_tokens is not None and queued != [] and sum(queued) + len(spec.prompt) > most_tokens
+        return is_full
+
+    def _check_admission(self, spec: RequestSpec, outputs: list[Output], is_full: bool) -> None:
+        """Refused is what finds the queue full or fits no worker, and nothing else."""
+        longest = len(spec.prompt) + (spec.max_tokens or 1)
+        capacities = [capacity(self.settings, worker.joined) for worker in self.workers.values()]
+        reason = "QUEUE_FULL" if is_full else "TOO_LONG" if capacities and longest > max(capacities) else None
+        if [output.reason for output in outputs if isinstance(output, Refused)] != ([reason] if reason else []):
+            raise Violation(f"{spec.id} should be refused for {reason}, and {outputs} came of it")
+
+    def _check_findable(self, worker: Worker, pool: PagePool, wrote: "Iterable[Written]", *, is_flush: bool) -> None:
+        """I7: a page can be found only once the step that wrote it is acknowledged, under the tokens it holds."""
+        content, known = pool._content, self._known[pool]
+        self._known[pool] = dict(content)
+        lost = [known[page].key for page in known if page not in content]
+        if self._next_evicted.get(pool) in pool.cached and not is_flush and not pool._pinned.isdisjoint(lost):
+            raise Violation("a pinned page was evicted before others")
+        for page, held in content.items():
+            if known.get(page) != held and not any(self._holds(row, worker, pool, page, held) for row in wrote):
+                raise Violation(f"page {page} can be found and no acknowledged step has just written that into it")
+
+    def _holds(self, row: "Written", worker: Worker, pool: PagePool, page: int, content: Content) -> bool:
+        if row.arrival is not None:
+            return row.arrival == (pool, page, content)
+        if pool is not worker.device or page not in row.table:
+            return False
+        first = row.table.index(page) * worker.page_size
+        last = first + worker.page_size
+        prefix = worker.page_size, tuple(row.tokens[:last])
+        if self._prefix_of.setdefault(content.key, prefix) != prefix:
+            raise Violation("a prefix is known by the key of another one")
+        if self._key_of.setdefault((row.salt, prefix), content.key) != content.key:
+            raise Violation("a prefix is known by two keys")
+        return last <= row.computed and prefix[1][first:] == content.tokens
+
+    def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
+        """I5, I7, I17 at admission."""
+        for new in plan.new_slots:
+            sequence = new.sequence
+            asked = self.oracle.asked[sequence.request.spec.id]
+            is_new = sequence in waiting
+            if worker.state is WorkerState.DRAINING and is_new:
+                raise Violation("a draining worker is given a new sequence")
+            if any(self._salts.setdefault(key, asked.spec.salt) != asked.spec.salt for key in sequence.keys):
+                raise Violation("a prefix is known by the same key under another salt")
+            if asked.planned_at is None:
+                asked.planned_at, asked.num_cached = now, new.num_computed
+            self._overtakes_left.pop(sequence, None)
+        if len(self.workers) == 1 and plan.new_slots:
+            self._count_overtakes(worker, plan, now)
+
+    def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
+        """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""
+        settings = self.settings
+        for before, sequence in enumerate(self.waiting, 1):
+            if sequence.faults or sequence.longest > worker.capacity:
+                continue
+            if len(self.stays) == 1 and sequence.overtaken > settings.max_overtakes:
+                raise Violation(f"{sequence.request.spec.id} was passed over {sequence.overtaken} times")
+            if sequence.request.arrived_at > now - settings.max_wait_seconds:
+                continue
+            most = self._overtakes_left.setdefault(
+                sequence,
+                (before + len(worker.swapped)) * (RAISE_EVERY + settings.max_overtakes) + worker.joined.max_slots,
+            )
+            self._overtakes_left[sequence] = most = most - sum(not new.sequence.faults for new in plan.new_slots)
+            if most < 0:
+                raise Violation(f"{sequence.request.spec.id} was passed over too often")
+
+
+def capacity(settings: Settings, joined: events.Joined) -> int:
+    """Longest sequence, prompt and answer, that a worker may hold."""
+    pages = int(joined.device_pages * settings.max_tenant_share)
+    return min(joined.max_context, pages * joined.page_size + 1)
+
+
+def _ended(worker: Worker) -> list[Sequence]:
+    """Sequences that have ended with a row in flight."""
+    return [s for plan in worker.in_flight for s in plan.rows if s.state is SequenceState.DONE]
