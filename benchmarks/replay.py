@@ -1,8 +1,8 @@
 """Are recorded runs replayed plan for plan, and how fast?
 
 `--runs` seeded histories of a service on a table top (tests/doubles/history) are recorded, half of them with pseudonyms and
-half with token ids, and replayed by other processes, each with a hash seed of its own; then again by a second Python, one
-compiled to WebAssembly that Node runs, where there is npm. Then workload W runs through real processes and the real model
+half with token ids, and replayed by other processes, each with a hash seed of its own, under this Python and every later one
+that is found (on the path, at pyenv, or named by `--python`). Then workload W runs through real processes and the real model
 with a recording scheduler, and that log is replayed: the speed-up is the time from its first request to its last end over
 that of the replay. Last, what recording costs a core with 256 decoding sequences, within the verbs and after the plans are
 out. Prints one line of JSON. What was recorded stays in a folder for this very version of the scheduler, so that an
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import google.protobuf
-import octavo.v1
+import octavo
 import octavo_scheduler
 from octavo_client.demo import find_default_model
 from octavo_client.local import LocalServer
@@ -41,7 +41,7 @@ from benchmarks.utilisation import run
 from benchmarks.workload import workload
 from tests.doubles.history import history
 
-NODE = Path(__file__).parent / "node"
+LATER = [f"3.{minor}" for minor in range(12, 17)]
 RUNS_PER_CHILD = 50
 CHILDREN = 2
 
@@ -61,43 +61,48 @@ def record(path: Path, seed: int) -> None:
     part.rename(path)
 
 
-def child(*words: str) -> str:
+def child(*words: str, paths: Iterable[Path] = ()) -> str:
     """What a process with a random hash seed prints. Raises RuntimeError for exit codes but 0 and 1 (a difference found)."""
-    environment = {
-        **os.environ,
-        "PYTHONHASHSEED": str(random.randrange(1 << 32)),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    environment = {**os.environ, "PYTHONHASHSEED": str(random.randrange(1 << 32))}
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
     ended = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True)
     if ended.returncode not in (0, 1):
         raise RuntimeError(f"{words[0]} ended with {ended.returncode}: {ended.stdout}")
     return ended.stdout
 
 
-def pythons(cache: Path) -> dict[str, list[str]]:
-    """Command lines that go before `MODULE ARGUMENT...`: this Python, and where npm is, another one."""
-    found = {"cpython": [sys.executable, "-m"]}
-    if shutil.which("npm"):
-        folder = cache / "node"
-        shutil.copytree(NODE, folder, dirs_exist_ok=True)
-        subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
-        searched = [Path(root).resolve() for root in (*octavo.__path__, *octavo_scheduler.__path__, *google.__path__)]
-        shared = [str(folder) for folder in (*(path.parent for path in searched), cache.resolve())]
-        found["wasm"] = ["node", str(folder / "python.js"), *dict.fromkeys(shared), "--"]
+def shared_paths() -> list[Path]:
+    """Where this Python finds the scheduler, the schema and protobuf: all that a replay needs."""
+    sources = [Path(package.__path__[0]).parent for package in (octavo_scheduler, octavo)]
+    return [*sources, Path(google.protobuf.__path__[0]).parents[1]]
+
+
+def pythons(named: Iterable[str]) -> dict[str, str]:
+    """Version and path: this Python, the named ones and the later ones that are here. They borrow this one's packages."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    on_path = [shutil.which(f"python{version}") for version in LATER]
+    at_pyenv = [str(path) for version in LATER for path in sorted(versions.glob(f"{version}.*/bin/python"))]
+    found: dict[str, str] = {}
+    for python in filter(None, [sys.executable, *named, *on_path, *at_pyenv]):
+        answer = subprocess.run([python, "--version"], capture_output=True, text=True)
+        if answer.returncode == 0:  # a name on the path may stand for a Python that is not installed
+            found.setdefault(answer.stdout.split()[1], python)
     return found
 
 
-def replay(python: Sequence[str], logs: Iterable[Path]) -> dict[str, Any]:
-    words = [*python, "octavo_scheduler.offline.replay", *(str(log.resolve()) for log in logs)]
-    figures: dict[str, Any] = json.loads(child(*words))
+def replay(python: str, logs: Iterable[Path]) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(
+        child(python, "-m", "octavo_scheduler.offline.replay", *map(str, logs), paths=shared_paths())
+    )
     return figures
 
 
-def random_runs(folder: Path, count: int) -> dict[str, Any]:
+def random_runs(folder: Path, count: int, others: Iterable[str]) -> dict[str, Any]:
     logs = [folder / f"{seed}.log" for seed in range(count)]
     missing = [log.stem for log in logs if not log.exists()]
     make = [sys.executable, "-m", "benchmarks.replay", "--folder", str(folder), "--record"]
-    found = pythons(folder)
+    found = pythons(others)
     with ThreadPoolExecutor(CHILDREN) as pool:
         for made in [pool.submit(child, *make, *seeds) for seeds in batches(missing)]:
             made.result()
@@ -106,7 +111,7 @@ def random_runs(folder: Path, count: int) -> dict[str, Any]:
         }
         results = {name: [part.result() for part in parts] for name, parts in replayed.items()}
     equal = {name: sum(part["equal"] for part in parts) for name, parts in results.items()}
-    plans = sum(part["plans"] for part in results["cpython"])
+    plans = sum(part["plans"] for part in next(iter(results.values())))
     return {"runs": count, "equal": min(equal.values()), "equal_by_python": equal, "plans": plans}
 
 
@@ -133,7 +138,7 @@ def real_run(folder: Path, model: Path) -> dict[str, Any]:
         ) as server:
             asyncio.run(run(server.address, workload()))
         part.rename(log)
-    figures = replay([sys.executable, "-m"], [log])
+    figures = replay(sys.executable, [log])
     comparison = compare(EventLog(log), Change({}, {}))
     return {
         "w_equal": figures["equal"],
@@ -186,6 +191,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path(".cache/replay", version()), help="for what is recorded")
+    parser.add_argument("--python", action="append", default=[], metavar="PATH", help="one more Python to replay with")
     parser.add_argument("--record", type=int, nargs="*", metavar="SEED", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +201,7 @@ def main() -> int:
         return 0
     figures = {
         "target": "replay-check",
-        **random_runs(options.folder, options.runs),
+        **random_runs(options.folder, options.runs, options.python),
         **real_run(options.folder, options.model or find_default_model()),
         **recording_cost(),
     }

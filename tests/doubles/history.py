@@ -38,6 +38,9 @@ class History:
             plans_in_flight=draw.choice([1, 2]),
             max_overtakes=draw.choice([1, 4]),
             max_queued_requests=draw.choice([8, 64]),
+            policy=draw.choice(["fair", "fair", "fcfs"]),
+            tenant_weights={"ada": 3.0},
+            max_tenant_share=draw.choice([0.6, 1.0]),
         )
         self.table = TableTop(settings)
         self.table.core = make_core(settings)
