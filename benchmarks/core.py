@@ -15,6 +15,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import zmq
 from octavo.v1 import step_pb2
@@ -97,6 +98,26 @@ def allocations(num_sequences: int) -> int:
     return int(statistics.median(counts))
 
 
+def audit(num_sequences: int, num_pages: int) -> tuple[float, float]:
+    """(microseconds of one look of the auditor at a full pool, its share of a core in percent)"""
+    core = Core(Settings(max_num_seqs=num_sequences, max_step_tokens=8192))
+    core.apply(replace(joined("w", num_sequences), device_pages=num_pages), 0.0)
+    num_tokens = num_pages // num_sequences * 16 - 40
+    for number in range(num_sequences):
+        core.submit(RequestSpec(id=str(number), prompt=(number,) * num_tokens, max_tokens=40), 0.0)
+    while core.waiting or core.workers["w"].running[-1].num_generated < 1:
+        step(core)
+    seconds: list[float] = []
+    now = 0.0
+    for _ in range(100):
+        now = core.auditor.due
+        started = time.perf_counter()
+        core.apply(events.Tick(), now)
+        seconds.append(time.perf_counter() - started)
+    assert not core.auditor.findings, "a sound core breaks no law"
+    return percentiles(seconds)[0], round(100 * statistics.median(seconds) / (core.auditor.due - now), 3)
+
+
 def over_ipc(num_sequences: int) -> tuple[float, float]:
     """Microseconds from one result to the next, with one plan in flight: plan, encode, ipc, empty worker, ipc, apply."""
     with tempfile.TemporaryDirectory() as folder:
@@ -153,6 +174,7 @@ def main() -> int:
     large_plan, large_apply, _ = measure(2048)
     loop = over_ipc(256)
     empty = over_ipc(1)
+    audit_us, audit_percent = audit(256, 10_000)
     figures = {
         "plan_256_us": plan[0],
         "plan_256_p99_us": plan[1],
@@ -165,6 +187,8 @@ def main() -> int:
         "loop_256_p99_us": loop[1],
         "loop_us": empty[0],
         "loop_p99_us": empty[1],
+        "audit_10k_us": audit_us,
+        "audit_10k_percent": audit_percent,
         "allocations": allocations(256),
     }
     print(json.dumps({"target": "bench-core", **figures}))

@@ -11,7 +11,7 @@ from types import FrameType
 
 from octavo_client import demo
 from octavo_client.errors import ConfigError, InvalidRequest, OctavoError
-from octavo_client.verbs import chat, complete, serve, status
+from octavo_client.verbs import chat, complete, pages, pins, requests, serve, status, steer
 
 # Verbs that become another program: verb -> (module, what it does). Their flags are theirs alone.
 PROGRAMS = {
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     version = importlib.metadata.version("octavo")
     parser.add_argument("--version", action="version", version=f"octavo {version}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (serve, complete, chat, status, demo):
+    for verb in (serve, complete, chat, status, requests, pages, pins, steer, demo):
         verb.add(verbs)
     for name, (_, text) in PROGRAMS.items():
         verbs.add_parser(name, help=text)

@@ -129,6 +129,51 @@ class AsyncClient:
         )
         return response
 
+    async def list_requests(self, *, timeout: float | None = None) -> list[admin_pb2.RequestStatus]:
+        """Returns the requests alive at the server, in order of arrival."""
+        response = await self._call(self._admin.ListRequests, admin_pb2.ListRequestsRequest(), timeout)
+        return list(response.requests)
+
+    async def explain(self, request_id: str, *, timeout: float | None = None) -> list[admin_pb2.Explanation]:
+        """Says why a request waits or what it is doing; one explanation for each request alive of that name."""
+        request = admin_pb2.ExplainRequest(request_id=request_id)
+        return list((await self._call(self._admin.Explain, request, timeout)).explanations)
+
+    async def page_maps(
+        self, worker_id: str = "", *, with_holders: bool = False, timeout: float | None = None
+    ) -> list[admin_pb2.WorkerPageMap]:
+        """Returns what every page of one worker, or of all, is doing."""
+        request = admin_pb2.GetPageMapRequest(worker_id=worker_id, with_holders=with_holders)
+        return list((await self._call(self._admin.GetPageMap, request, timeout)).workers)
+
+    async def flush(self, *, timeout: float | None = None) -> int:
+        """Empties the prefix cache and returns how many pages that frees."""
+        response = await self._call(self._admin.Flush, admin_pb2.FlushRequest(), timeout)
+        return int(response.freed_pages)
+
+    async def pin(self, name: str, prompt: prompts.Prompt, *, salt: str = "", timeout: float | None = None) -> int:
+        """Keeps a prefix in the cache under a name of your own and returns its length in tokens."""
+        request = admin_pb2.PinRequest(name=name, salt=salt, prompt=prompts.as_proto(prompt))
+        return int((await self._call(self._admin.Pin, request, timeout)).tokens)
+
+    async def unpin(self, name: str, *, timeout: float | None = None) -> None:
+        """Ends a pin."""
+        await self._call(self._admin.Unpin, admin_pb2.UnpinRequest(name=name), timeout)
+
+    async def list_pins(self, *, timeout: float | None = None) -> list[admin_pb2.PinStatus]:
+        """Returns the pins, by name."""
+        response = await self._call(self._admin.ListPins, admin_pb2.ListPinsRequest(), timeout)
+        return list(response.pins)
+
+    async def drain_worker(self, worker_id: str, *, timeout: float | None = None) -> int:
+        """Gives a worker no new requests and returns how many sequences it still has."""
+        request = admin_pb2.DrainWorkerRequest(worker_id=worker_id)
+        return int((await self._call(self._admin.DrainWorker, request, timeout)).remaining)
+
+    async def resume_worker(self, worker_id: str, *, timeout: float | None = None) -> None:
+        """Gives a draining worker new requests again."""
+        await self._call(self._admin.ResumeWorker, admin_pb2.ResumeWorkerRequest(worker_id=worker_id), timeout)
+
     async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
         try:
             return await method(request, timeout=timeout, metadata=self._metadata)

@@ -134,6 +134,44 @@ class Client:
         """Returns what every worker, page and request is doing, in numbers."""
         return run(self._client.status(timeout=timeout))
 
+    def list_requests(self, *, timeout: float | None = None) -> list[admin_pb2.RequestStatus]:
+        """Returns the requests alive at the server, in order of arrival."""
+        return run(self._client.list_requests(timeout=timeout))
+
+    def explain(self, request_id: str, *, timeout: float | None = None) -> list[admin_pb2.Explanation]:
+        """Says why a request waits or what it is doing; one explanation for each request alive of that name."""
+        return run(self._client.explain(request_id, timeout=timeout))
+
+    def page_maps(
+        self, worker_id: str = "", *, with_holders: bool = False, timeout: float | None = None
+    ) -> list[admin_pb2.WorkerPageMap]:
+        """Returns what every page of one worker, or of all, is doing."""
+        return run(self._client.page_maps(worker_id, with_holders=with_holders, timeout=timeout))
+
+    def flush(self, *, timeout: float | None = None) -> int:
+        """Empties the prefix cache and returns how many pages that frees."""
+        return run(self._client.flush(timeout=timeout))
+
+    def pin(self, name: str, prompt: prompts.Prompt, *, salt: str = "", timeout: float | None = None) -> int:
+        """Keeps a prefix in the cache under a name of your own and returns its length in tokens."""
+        return run(self._client.pin(name, prompt, salt=salt, timeout=timeout))
+
+    def unpin(self, name: str, *, timeout: float | None = None) -> None:
+        """Ends a pin."""
+        run(self._client.unpin(name, timeout=timeout))
+
+    def list_pins(self, *, timeout: float | None = None) -> list[admin_pb2.PinStatus]:
+        """Returns the pins, by name."""
+        return run(self._client.list_pins(timeout=timeout))
+
+    def drain_worker(self, worker_id: str, *, timeout: float | None = None) -> int:
+        """Gives a worker no new requests and returns how many sequences it still has."""
+        return run(self._client.drain_worker(worker_id, timeout=timeout))
+
+    def resume_worker(self, worker_id: str, *, timeout: float | None = None) -> None:
+        """Gives a draining worker new requests again."""
+        run(self._client.resume_worker(worker_id, timeout=timeout))
+
 
 async def _make(address: str, ca_file: str | Path | None, token_file: str | Path | None, model: str) -> AsyncClient:
     return AsyncClient(address, ca_file=ca_file, token_file=token_file, model=model)

@@ -1,59 +1,165 @@
-"""octavo.v1.AdminService: the operator's view, read in the loop's thread between two turns."""
+"""octavo.v1.AdminService: what an operator asks and orders, done in the loop's thread between two turns."""
 
 import asyncio
+import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import grpc
 from octavo.v1 import admin_pb2 as pb
 from octavo.v1 import admin_pb2_grpc
 
-from octavo_scheduler.core import Core
+from octavo_scheduler import limits, report
+from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
-from octavo_scheduler.core.pages import PagePool
+from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.states import WorkerState
 from octavo_scheduler.core.worker import Worker
+from octavo_scheduler.errors import InvalidRequest, Overloaded, RequestError, RequestFailed, UnknownName
+from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
+from octavo_scheduler.requests import parse_prompt
 
-WORKER_STATES = {
-    WorkerState.JOINING: pb.WORKER_STATE_JOINING,
-    WorkerState.READY: pb.WORKER_STATE_READY,
-    WorkerState.DRAINING: pb.WORKER_STATE_DRAINING,
-}
+log = logging.getLogger("octavo.scheduler")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Answer = TypeVar("Answer")
+Question = Callable[[Core, float, list[Output]], Answer]
+"""Asked in the loop's thread. What it changes in the core may lead to outputs, which it appends."""
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """One for each scheduler."""
 
-    def __init__(self, model: str, loop: Loop) -> None:
-        self._model = model
+    def __init__(self, front: Front, loop: Loop) -> None:
+        self._front = front
         self._loop = loop
         self._started_at = time.monotonic()
 
-    async def GetStatus(
-        self, request: pb.GetStatusRequest, context: "grpc.aio.ServicerContext[Any, Any]"
-    ) -> pb.GetStatusResponse:
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+        return await self._ask(context, lambda core, now, outputs: self._status(core))
+
+    async def ListRequests(self, request: pb.ListRequestsRequest, context: Context) -> pb.ListRequestsResponse:
+        labels = self._front.labels()
+        return await self._ask(
+            context, lambda core, now, outputs: pb.ListRequestsResponse(requests=report.requests(core, labels, now))
+        )
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        name = request.request_id
+        ids = [id for id, label in self._front.labels().items() if name == label] or [name]
+
+        def look(core: Core, now: float, outputs: list[Output]) -> pb.ExplainResponse:
+            alive = [id for id in ids if id in core.requests] or ids[:1]
+            return pb.ExplainResponse(
+                explanations=[
+                    pb.Explanation(id=id if id in core.requests else "", text=explain(core, id, now)) for id in alive
+                ]
+            )
+
+        return await self._ask(context, look)
+
+    async def GetPageMap(self, request: pb.GetPageMapRequest, context: Context) -> pb.GetPageMapResponse:
+        labels = self._front.labels()
+
+        def look(core: Core, now: float, outputs: list[Output]) -> pb.GetPageMapResponse:
+            names = [request.worker_id] if request.worker_id else sorted(core.workers)
+            present = [_worker(core, name) for name in names]
+            return pb.GetPageMapResponse(workers=report.page_maps(present, labels, request.with_holders))
+
+        return await self._ask(context, look)
+
+    async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
+        def flush(core: Core, now: float, outputs: list[Output]) -> pb.FlushResponse:
+            num_cached = sum(w.device.num_cached + w.host.num_cached for w in core.workers.values())
+            outputs += core.apply(events.Flush(), now)
+            return pb.FlushResponse(freed_pages=num_cached)
+
+        return await self._ask(context, flush)
+
+    async def Pin(self, request: pb.PinRequest, context: Context) -> pb.PinResponse:
+        try:
+            tokens = self._prefix(request)
+        except RequestError as error:
+            await context.abort(error.status, str(error))
+
+        def pin(core: Core, now: float, outputs: list[Output]) -> pb.PinResponse:
+            if len(core.pins) >= limits.MAX_PINS and request.name not in core.pins:
+                raise Overloaded(f"there are {len(core.pins)} pins already, which is the limit")
+            outputs += core.apply(events.Pin(name=request.name, tokens=tokens, salt=request.salt), now)
+            return pb.PinResponse(tokens=len(tokens))
+
+        return await self._ask(context, pin)
+
+    async def Unpin(self, request: pb.UnpinRequest, context: Context) -> pb.UnpinResponse:
+        def unpin(core: Core, now: float, outputs: list[Output]) -> pb.UnpinResponse:
+            if request.name not in core.pins:
+                raise UnknownName(f"there is no pin named {request.name[: limits.MAX_ECHO]}")
+            outputs += core.apply(events.Unpin(request.name), now)
+            return pb.UnpinResponse()
+
+        return await self._ask(context, unpin)
+
+    async def ListPins(self, request: pb.ListPinsRequest, context: Context) -> pb.ListPinsResponse:
+        return await self._ask(context, lambda core, now, outputs: pb.ListPinsResponse(pins=report.pins(core)))
+
+    async def DrainWorker(self, request: pb.DrainWorkerRequest, context: Context) -> pb.DrainWorkerResponse:
+        def drain(core: Core, now: float, outputs: list[Output]) -> pb.DrainWorkerResponse:
+            worker = _worker(core, request.worker_id)
+            if worker.state is WorkerState.READY:
+                outputs += core.apply(events.Drain(worker.id), now)
+            return pb.DrainWorkerResponse(remaining=len(worker.running) + len(worker.swapped))
+
+        return await self._ask(context, drain)
+
+    async def ResumeWorker(self, request: pb.ResumeWorkerRequest, context: Context) -> pb.ResumeWorkerResponse:
+        def resume(core: Core, now: float, outputs: list[Output]) -> pb.ResumeWorkerResponse:
+            worker = _worker(core, request.worker_id)
+            if worker.state is WorkerState.DRAINING:
+                outputs += core.apply(events.Resume(worker.id), now)
+            return pb.ResumeWorkerResponse()
+
+        return await self._ask(context, resume)
+
+    async def _ask(self, context: Context, question: Question[Answer]) -> Answer:
+        """The answer, or the end of the call with the status of the RequestError that was raised."""
         event_loop = asyncio.get_running_loop()
-        answer: asyncio.Future[pb.GetStatusResponse] = event_loop.create_future()
+        answer: asyncio.Future[Answer] = event_loop.create_future()
 
-        def settle(status: pb.GetStatusResponse) -> None:
-            if not answer.done():
-                answer.set_result(status)
+        def ask(core: Core, now: float) -> list[Output]:
+            outputs: list[Output] = []
+            try:
+                event_loop.call_soon_threadsafe(_settle, answer, question(core, now, outputs), None)
+            except RequestError as error:
+                event_loop.call_soon_threadsafe(_settle, answer, None, error)
+            except Exception:  # no question may end the loop, and with it the service
+                log.exception("an operator's question could not be answered")
+                failure = RequestFailed("the scheduler could not answer; its log says why")
+                event_loop.call_soon_threadsafe(_settle, answer, None, failure)
+            return outputs
 
-        def look(core: Core, now: float) -> list[Output]:
-            event_loop.call_soon_threadsafe(settle, self._status(core))
-            return []
+        self._loop.post(ask)
+        try:
+            return await answer
+        except RequestError as error:
+            await context.abort(error.status, str(error))
 
-        self._loop.post(look)
-        return await answer
+    def _prefix(self, request: pb.PinRequest) -> tuple[int, ...]:
+        """The tokens to pin. Raises InvalidRequest for a name or a prompt that will not do."""
+        if not 0 < len(request.name.encode()) <= limits.MAX_PIN_NAME_BYTES:
+            raise InvalidRequest(f"a pin's name has 1 to {limits.MAX_PIN_NAME_BYTES} bytes")
+        if len(request.salt.encode()) > limits.MAX_TENANT_BYTES:
+            raise InvalidRequest("salt is too long")
+        return tuple(parse_prompt(self._front.model, request.prompt))
 
     def _status(self, core: Core) -> pb.GetStatusResponse:
         return pb.GetStatusResponse(
-            model=self._model,
+            model=self._front.model.name,
             uptime_seconds=time.monotonic() - self._started_at,
             live_requests=len(core.requests),
             waiting=len(core.waiting),
-            workers=[worker_status(worker) for _, worker in sorted(core.workers.items())],
+            workers=report.workers(core),
             counters=self._counters(core),
         )
 
@@ -71,34 +177,21 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             stale_messages=totals.stale_messages + self._loop.num_stale,
             bad_messages=self._loop.num_bad,
             workers_lost=totals.workers_lost,
-            audit_violations=sum(len(w.device.quarantined) + len(w.host.quarantined) for w in workers),
+            audit_violations=totals.audit_violations,
         )
 
 
-def worker_status(worker: Worker) -> pb.WorkerStatus:
-    return pb.WorkerStatus(
-        worker_id=worker.id,
-        state=WORKER_STATES[worker.state],
-        page_size=worker.page_size,
-        device=page_counts(worker.device),
-        host=page_counts(worker.host),
-        running=len(worker.running),
-        swapped=len(worker.swapped),
-        plans_in_flight=len(worker.in_flight),
-        step=worker.step,
-        kernels=worker.joined.kernels,
-        slot_utilisation=worker.utilisation.share,
-        saturated_slot_utilisation=worker.saturated.share,
-    )
+def _settle(answer: "asyncio.Future[Any]", result: object, error: RequestError | None) -> None:
+    if answer.done():  # whoever asked has left
+        return
+    if error is None:
+        answer.set_result(result)
+    else:
+        answer.set_exception(error)
 
 
-def page_counts(pool: PagePool) -> pb.PageCounts:
-    return pb.PageCounts(
-        total=pool.total,
-        free=pool.num_free,
-        cached=pool.num_cached,
-        held=pool.num_held,
-        fenced=pool.num_fenced,
-        quarantined=len(pool.quarantined),
-        peak_held=pool.peak_held,
-    )
+def _worker(core: Core, name: str) -> Worker:
+    worker = core.workers.get(name)
+    if worker is None:
+        raise UnknownName(f"no worker named {name[: limits.MAX_ECHO]} is here")
+    return worker

@@ -5,6 +5,7 @@ OctavoError
 └── RequestError          one request cannot be served
     ├── InvalidRequest        INVALID_ARGUMENT     the request itself is wrong
     ├── ModelNotFound         NOT_FOUND            no model of that name is served here
+    ├── UnknownName           NOT_FOUND            an operator named a worker or a pin that is not here
     ├── Overloaded            RESOURCE_EXHAUSTED   the queue is full; try later
     ├── Unavailable           UNAVAILABLE          the scheduler is shutting down
     ├── DeadlineExceeded      DEADLINE_EXCEEDED    the request ran out of time
@@ -47,6 +48,10 @@ class InvalidRequest(RequestError):
 
 
 class ModelNotFound(RequestError):
+    status = grpc.StatusCode.NOT_FOUND
+
+
+class UnknownName(RequestError):
     status = grpc.StatusCode.NOT_FOUND
 
 

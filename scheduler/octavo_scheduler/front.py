@@ -24,8 +24,9 @@ Post = Callable[[Callable[[Core, float], list[Output]]], None]
 
 @dataclass(eq=False)
 class Inbox:
-    """What the core said about one request and its reader has not taken yet."""
+    """What the core said about one request and its reader has not taken yet. `label`: what the client calls the request."""
 
+    label: str
     outputs: list[Output] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -70,6 +71,10 @@ class Front:
         for request, inbox in self.inboxes.items():
             inbox.put(Refused(request, "STOPPED", "the scheduler stopped before the answer was complete"))
 
+    def labels(self) -> dict[str, str]:
+        """What clients call the requests that are alive, by id. Not all of them are known to the core already, or still."""
+        return {request: inbox.label for request, inbox in self.inboxes.items()}
+
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""
         if self.is_draining:
@@ -81,7 +86,7 @@ class Front:
     async def stream(self, parsed: Parsed) -> AsyncIterator[Event]:
         """Begin, pieces, End. Raises RequestError where the request cannot be served."""
         spec = parsed.spec
-        inbox = self.inboxes[spec.id] = Inbox()
+        inbox = self.inboxes[spec.id] = Inbox(parsed.label)
         self._idle.clear()
         answer = Answer(self.model, parsed)
         try:

@@ -24,6 +24,8 @@ MAX_CHAT_LITERALS = 4096
 MAX_PROMPT_BYTES = 8 << 20
 MAX_REQUEST_ID_BYTES = 128
 MAX_TENANT_BYTES = 128
+MAX_PIN_NAME_BYTES = 256
+MAX_PINS = 256
 MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0

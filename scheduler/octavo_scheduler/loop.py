@@ -100,6 +100,7 @@ class Loop:
             outputs += self._receive(peer, frame, now)
         outputs += self._run_commands(now)
         outputs += self.core.apply(Tick(), now)
+        self._report_violations()
         outputs += self._watch(now)
         outputs += self._plan(now)
         if outputs:
@@ -108,6 +109,12 @@ class Loop:
             self._is_ready = bool(self.members)
             self._on_ready(self._is_ready)
         self._after_turn()
+
+    def _report_violations(self) -> None:
+        findings = self.core.auditor.findings
+        for finding in findings:
+            log.error("%s: mended, and the page is out of use", finding)
+        findings.clear()
 
     def _run_commands(self, now: float) -> list[Output]:
         outputs: list[Output] = []

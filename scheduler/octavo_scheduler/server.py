@@ -102,7 +102,7 @@ class Scheduler:
         interceptors = [access.TokenInterceptor(access.read_token(config.token_file))] if config.token_file else []
         server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(self.front), server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(model.name, self.loop), server)
+        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
         reflection.enable_server_reflection((*SERVICES, health_name, reflection.SERVICE_NAME), server)

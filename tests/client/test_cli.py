@@ -41,6 +41,9 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         "complete",
         "chat",
         "status",
+        "explain",
+        "pages",
+        "pin",
         "demo",
     ):
         assert re.search(rf"^    {verb}\s", out, re.MULTILINE)

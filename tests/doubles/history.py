@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Drain, Event, Flush, Nack, Pin, Rates, StepDone, Tick, Unpin
+from octavo_scheduler.core.events import Drain, Event, Flush, Nack, Pin, Rates, Resume, StepDone, Tick, Unpin
 from octavo_scheduler.core.states import WorkerState
 
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker
@@ -107,7 +107,9 @@ class History:
                 table.join(f"w{number}", self.worker())
             case 3 if len(table.workers) > 1:
                 table.kill(name)
-            case 4 if table.core.workers[name].state is WorkerState.READY and len(table.workers) > 1:
+            case 4 if table.core.workers[name].state is WorkerState.DRAINING:
+                table.apply(Resume(name))
+            case 4 if len(table.workers) > 1:
                 table.apply(Drain(name))
             case 5 if table.results[name]:
                 step = table.results[name][0].step

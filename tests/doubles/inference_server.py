@@ -21,7 +21,7 @@ from octavo.v1 import inference_pb2 as pb
 SERVICE = "octavo.v1.InferenceService"
 
 
-class InferenceServer:
+class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
     """The double. After start(), `address` is where it listens; the other attributes record what it saw."""
 
     def __init__(self, *, token: str | None = None, status: admin_pb2.GetStatusResponse | None = None) -> None:

@@ -52,11 +52,19 @@ class PaperWorker:
     """Executes plans on paper. Counts what it did."""
 
     def __init__(
-        self, *, page_size: int = 4, pages: int = 16, host_pages: int = 8, max_slots: int = 8, max_step_tokens: int = 64
+        self,
+        *,
+        page_size: int = 4,
+        pages: int = 16,
+        host_pages: int = 8,
+        max_slots: int = 8,
+        max_step_tokens: int = 64,
+        minor: int = 1,
     ) -> None:
+        """`minor`: its version of the protocol; with 0 it knows nothing of forks."""
         self.page_size = page_size
         self.num_pages, self.num_host_pages = pages, host_pages
-        self.max_slots, self.max_step_tokens = max_slots, max_step_tokens
+        self.max_slots, self.max_step_tokens, self.minor = max_slots, max_step_tokens, minor
         self.reset()
 
     def reset(self) -> None:
@@ -68,7 +76,7 @@ class PaperWorker:
     def hello(self, worker_id: str = "paper", digest: bytes = b"paper") -> step_pb2.Hello:
         return step_pb2.Hello(
             protocol_major=1,
-            protocol_minor=1,
+            protocol_minor=self.minor,
             worker_id=worker_id,
             weights_digest=digest,
             geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=1024, layout="paper"),

@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Event, Pin, StepDone
+from octavo_scheduler.core.events import Drain, Event, Pin, Resume, StepDone, Tick
+from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
 from octavo_scheduler.offline.replay import replay
@@ -58,6 +59,26 @@ def test_a_recorded_core_plans_and_says_what_a_core_does(tmp_path: Path) -> None
         assert table.finished == plain.finished
     for recorder in recorders:
         recorder.close()
+
+
+def test_asking_why_leaves_no_trace_and_changes_nothing_of_what_is_replayed(tmp_path: Path) -> None:
+    table, recorder = recorded(tmp_path / "log", settings=Settings(max_wait_seconds=1, max_num_seqs=2))
+    for number in range(20):
+        table.submit(f"r{number}", [number % 3] * 9, 6, priority=number % 2, tenant="ab"[number % 2])
+    asked = 0
+    events: list[Event] = [Tick(), Drain("w"), Tick(), Resume("w"), *[Tick()] * 50]
+    for event in events:
+        table.now += 1.0
+        table.apply(event)
+        for name in table.core.requests:
+            asked += bool(explain(table.core, name, table.now))
+        table.turn()
+    assert asked > 50
+    assert recorder.auditor.due == table.now + 1.0, "it looked at the pages in the last turn"
+    recorder.close()
+    replayed = replay(EventLog(tmp_path / "log"))
+    assert replayed.difference is None
+    assert {type(e.event) for e in EventLog(tmp_path / "log") if isinstance(e, Apply)} >= {Drain, Resume, Tick}
 
 
 def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from octavo.v1 import inference_pb2 as octavo_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15octavo/v1/admin.proto\x12\toctavo.v1\"\x12\n\x10GetStatusRequest\"\x7f\n\nPageCounts\x12\r\n\x05total\x18\x01 \x01(\r\x12\x0c\n\x04\x66ree\x18\x02 \x01(\r\x12\x0e\n\x06\x63\x61\x63hed\x18\x03 \x01(\r\x12\x0c\n\x04held\x18\x04 \x01(\r\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\r\x12\x13\n\x0bquarantined\x18\x06 \x01(\r\x12\x11\n\tpeak_held\x18\x07 \x01(\r\"\xbf\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.octavo.v1.WorkerState\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12%\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32\x15.octavo.v1.PageCounts\x12#\n\x04host\x18\x05 \x01(\x0b\x32\x15.octavo.v1.PageCounts\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x0f\n\x07swapped\x18\x07 \x01(\r\x12\x17\n\x0fplans_in_flight\x18\x08 \x01(\r\x12\x0c\n\x04step\x18\t \x01(\x04\x12\x0f\n\x07kernels\x18\n \x01(\t\x12\x18\n\x10slot_utilisation\x18\x0b \x01(\x01\x12\"\n\x1asaturated_slot_utilisation\x18\x0c \x01(\x01\"\xfc\x01\n\x08\x43ounters\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07refused\x18\x02 \x01(\x04\x12\r\n\x05\x65nded\x18\x03 \x01(\x04\x12\x11\n\tcancelled\x18\x04 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x05 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x04\x12\r\n\x05\x64rops\x18\x07 \x01(\x04\x12\r\n\x05swaps\x18\x08 \x01(\x04\x12\x16\n\x0estale_messages\x18\t \x01(\x04\x12\x14\n\x0c\x62\x61\x64_messages\x18\n \x01(\x04\x12\x14\n\x0cworkers_lost\x18\x0b \x01(\x04\x12\x18\n\x10\x61udit_violations\x18\x0c \x01(\x04\"\xb3\x01\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x16\n\x0euptime_seconds\x18\x02 \x01(\x01\x12\x15\n\rlive_requests\x18\x03 \x01(\r\x12\x0f\n\x07waiting\x18\x04 \x01(\r\x12(\n\x07workers\x18\x05 \x03(\x0b\x32\x17.octavo.v1.WorkerStatus\x12%\n\x08\x63ounters\x18\x06 \x01(\x0b\x32\x13.octavo.v1.Counters*x\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_JOINING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03\x32V\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.octavo.v1.GetStatusRequest\x1a\x1c.octavo.v1.GetStatusResponseB$\n\x0cio.octavo.v1P\x01Z\x12octavo/v1;octavov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15octavo/v1/admin.proto\x12\toctavo.v1\x1a\x19octavo/v1/inference.proto\"\x12\n\x10GetStatusRequest\"\x15\n\x13ListRequestsRequest\"B\n\x14ListRequestsResponse\x12*\n\x08requests\x18\x01 \x03(\x0b\x32\x18.octavo.v1.RequestStatus\"\xbd\x01\n\rRequestStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\t\x12\x10\n\x08priority\x18\x04 \x01(\x11\x12\x13\n\x0b\x61ge_seconds\x18\x05 \x01(\x01\x12\x15\n\rprompt_tokens\x18\x06 \x01(\r\x12\x13\n\x0bpreemptions\x18\x07 \x01(\r\x12)\n\x08\x62ranches\x18\x08 \x03(\x0b\x32\x17.octavo.v1.BranchStatus\"\xce\x01\n\x0c\x42ranchStatus\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\r\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.octavo.v1.BranchState\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x11\n\x04slot\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x15\n\ranswer_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x63omputed_tokens\x18\x06 \x01(\r\x12\x14\n\x0c\x64\x65vice_pages\x18\x07 \x01(\r\x12\x12\n\nhost_pages\x18\x08 \x01(\rB\x07\n\x05_slot\"$\n\x0e\x45xplainRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"?\n\x0f\x45xplainResponse\x12,\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x16.octavo.v1.Explanation\"\'\n\x0b\x45xplanation\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"<\n\x11GetPageMapRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x14\n\x0cwith_holders\x18\x02 \x01(\x08\"?\n\x12GetPageMapResponse\x12)\n\x07workers\x18\x01 \x03(\x0b\x32\x18.octavo.v1.WorkerPageMap\"{\n\rWorkerPageMap\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\"\n\x06\x64\x65vice\x18\x03 \x01(\x0b\x32\x12.octavo.v1.PageMap\x12 \n\x04host\x18\x04 \x01(\x0b\x32\x12.octavo.v1.PageMap\"j\n\x07PageMap\x12$\n\x06states\x18\x01 \x03(\x0e\x32\x14.octavo.v1.PageState\x12\x11\n\tnum_pages\x18\x02 \x03(\r\x12&\n\x07holders\x18\x03 \x03(\x0b\x32\x15.octavo.v1.PageHolder\"g\n\nPageHolder\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\r\x12\x11\n\x04slot\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05pages\x18\x05 \x03(\rB\x07\n\x05_slot\"\x0e\n\x0c\x46lushRequest\"$\n\rFlushResponse\x12\x13\n\x0b\x66reed_pages\x18\x01 \x01(\r\"K\n\nPinRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\t\x12!\n\x06prompt\x18\x03 \x01(\x0b\x32\x11.octavo.v1.Prompt\"\x1d\n\x0bPinResponse\x12\x0e\n\x06tokens\x18\x01 \x01(\r\"\x1c\n\x0cUnpinRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x0f\n\rUnpinResponse\"\x11\n\x0fListPinsRequest\"6\n\x10ListPinsResponse\x12\"\n\x04pins\x18\x01 \x03(\x0b\x32\x14.octavo.v1.PinStatus\"F\n\tPinStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\t\x12\x0e\n\x06tokens\x18\x03 \x01(\r\x12\r\n\x05pages\x18\x04 \x01(\r\"\'\n\x12\x44rainWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"(\n\x13\x44rainWorkerResponse\x12\x11\n\tremaining\x18\x01 \x01(\r\"(\n\x13ResumeWorkerRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"\x16\n\x14ResumeWorkerResponse\"\x7f\n\nPageCounts\x12\r\n\x05total\x18\x01 \x01(\r\x12\x0c\n\x04\x66ree\x18\x02 \x01(\r\x12\x0e\n\x06\x63\x61\x63hed\x18\x03 \x01(\r\x12\x0c\n\x04held\x18\x04 \x01(\r\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\r\x12\x13\n\x0bquarantined\x18\x06 \x01(\r\x12\x11\n\tpeak_held\x18\x07 \x01(\r\"\xbf\x02\n\x0cWorkerStatus\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.octavo.v1.WorkerState\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12%\n\x06\x64\x65vice\x18\x04 \x01(\x0b\x32\x15.octavo.v1.PageCounts\x12#\n\x04host\x18\x05 \x01(\x0b\x32\x15.octavo.v1.PageCounts\x12\x0f\n\x07running\x18\x06 \x01(\r\x12\x0f\n\x07swapped\x18\x07 \x01(\r\x12\x17\n\x0fplans_in_flight\x18\x08 \x01(\r\x12\x0c\n\x04step\x18\t \x01(\x04\x12\x0f\n\x07kernels\x18\n \x01(\t\x12\x18\n\x10slot_utilisation\x18\x0b \x01(\x01\x12\"\n\x1asaturated_slot_utilisation\x18\x0c \x01(\x01\"\xfc\x01\n\x08\x43ounters\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07refused\x18\x02 \x01(\x04\x12\r\n\x05\x65nded\x18\x03 \x01(\x04\x12\x11\n\tcancelled\x18\x04 \x01(\x04\x12\x15\n\rprompt_tokens\x18\x05 \x01(\x04\x12\x18\n\x10generated_tokens\x18\x06 \x01(\x04\x12\r\n\x05\x64rops\x18\x07 \x01(\x04\x12\r\n\x05swaps\x18\x08 \x01(\x04\x12\x16\n\x0estale_messages\x18\t \x01(\x04\x12\x14\n\x0c\x62\x61\x64_messages\x18\n \x01(\x04\x12\x14\n\x0cworkers_lost\x18\x0b \x01(\x04\x12\x18\n\x10\x61udit_violations\x18\x0c \x01(\x04\"\xb3\x01\n\x11GetStatusResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x16\n\x0euptime_seconds\x18\x02 \x01(\x01\x12\x15\n\rlive_requests\x18\x03 \x01(\r\x12\x0f\n\x07waiting\x18\x04 \x01(\r\x12(\n\x07workers\x18\x05 \x03(\x0b\x32\x17.octavo.v1.WorkerStatus\x12%\n\x08\x63ounters\x18\x06 \x01(\x0b\x32\x13.octavo.v1.Counters*y\n\x0b\x42ranchState\x12\x1c\n\x18\x42RANCH_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x42RANCH_STATE_WAITING\x10\x01\x12\x18\n\x14\x42RANCH_STATE_RUNNING\x10\x02\x12\x18\n\x14\x42RANCH_STATE_SWAPPED\x10\x03*\xcb\x01\n\tPageState\x12\x1a\n\x16PAGE_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPAGE_STATE_FREE\x10\x01\x12\x15\n\x11PAGE_STATE_CACHED\x10\x02\x12\x13\n\x0fPAGE_STATE_HELD\x10\x03\x12\x15\n\x11PAGE_STATE_SHARED\x10\x04\x12\x15\n\x11PAGE_STATE_FENCED\x10\x05\x12\x17\n\x13PAGE_STATE_SWAPPING\x10\x06\x12\x1a\n\x16PAGE_STATE_QUARANTINED\x10\x07*x\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_JOINING\x10\x01\x12\x16\n\x12WORKER_STATE_READY\x10\x02\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x03\x32\xc6\x05\n\x0c\x41\x64minService\x12\x46\n\tGetStatus\x12\x1b.octavo.v1.GetStatusRequest\x1a\x1c.octavo.v1.GetStatusResponse\x12O\n\x0cListRequests\x12\x1e.octavo.v1.ListRequestsRequest\x1a\x1f.octavo.v1.ListRequestsResponse\x12@\n\x07\x45xplain\x12\x19.octavo.v1.ExplainRequest\x1a\x1a.octavo.v1.ExplainResponse\x12I\n\nGetPageMap\x12\x1c.octavo.v1.GetPageMapRequest\x1a\x1d.octavo.v1.GetPageMapResponse\x12:\n\x05\x46lush\x12\x17.octavo.v1.FlushRequest\x1a\x18.octavo.v1.FlushResponse\x12\x34\n\x03Pin\x12\x15.octavo.v1.PinRequest\x1a\x16.octavo.v1.PinResponse\x12:\n\x05Unpin\x12\x17.octavo.v1.UnpinRequest\x1a\x18.octavo.v1.UnpinResponse\x12\x43\n\x08ListPins\x12\x1a.octavo.v1.ListPinsRequest\x1a\x1b.octavo.v1.ListPinsResponse\x12L\n\x0b\x44rainWorker\x12\x1d.octavo.v1.DrainWorkerRequest\x1a\x1e.octavo.v1.DrainWorkerResponse\x12O\n\x0cResumeWorker\x12\x1e.octavo.v1.ResumeWorkerRequest\x1a\x1f.octavo.v1.ResumeWorkerResponseB$\n\x0cio.octavo.v1P\x01Z\x12octavo/v1;octavov1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,18 +33,72 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octavo.v1.admin_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014io.octavo.v1P\001Z\022octavo/v1;octavov1'
-  _globals['_WORKERSTATE']._serialized_start=944
-  _globals['_WORKERSTATE']._serialized_end=1064
-  _globals['_GETSTATUSREQUEST']._serialized_start=36
-  _globals['_GETSTATUSREQUEST']._serialized_end=54
-  _globals['_PAGECOUNTS']._serialized_start=56
-  _globals['_PAGECOUNTS']._serialized_end=183
-  _globals['_WORKERSTATUS']._serialized_start=186
-  _globals['_WORKERSTATUS']._serialized_end=505
-  _globals['_COUNTERS']._serialized_start=508
-  _globals['_COUNTERS']._serialized_end=760
-  _globals['_GETSTATUSRESPONSE']._serialized_start=763
-  _globals['_GETSTATUSRESPONSE']._serialized_end=942
-  _globals['_ADMINSERVICE']._serialized_start=1066
-  _globals['_ADMINSERVICE']._serialized_end=1152
+  _globals['_BRANCHSTATE']._serialized_start=2577
+  _globals['_BRANCHSTATE']._serialized_end=2698
+  _globals['_PAGESTATE']._serialized_start=2701
+  _globals['_PAGESTATE']._serialized_end=2904
+  _globals['_WORKERSTATE']._serialized_start=2906
+  _globals['_WORKERSTATE']._serialized_end=3026
+  _globals['_GETSTATUSREQUEST']._serialized_start=63
+  _globals['_GETSTATUSREQUEST']._serialized_end=81
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=83
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=104
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=106
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=172
+  _globals['_REQUESTSTATUS']._serialized_start=175
+  _globals['_REQUESTSTATUS']._serialized_end=364
+  _globals['_BRANCHSTATUS']._serialized_start=367
+  _globals['_BRANCHSTATUS']._serialized_end=573
+  _globals['_EXPLAINREQUEST']._serialized_start=575
+  _globals['_EXPLAINREQUEST']._serialized_end=611
+  _globals['_EXPLAINRESPONSE']._serialized_start=613
+  _globals['_EXPLAINRESPONSE']._serialized_end=676
+  _globals['_EXPLANATION']._serialized_start=678
+  _globals['_EXPLANATION']._serialized_end=717
+  _globals['_GETPAGEMAPREQUEST']._serialized_start=719
+  _globals['_GETPAGEMAPREQUEST']._serialized_end=779
+  _globals['_GETPAGEMAPRESPONSE']._serialized_start=781
+  _globals['_GETPAGEMAPRESPONSE']._serialized_end=844
+  _globals['_WORKERPAGEMAP']._serialized_start=846
+  _globals['_WORKERPAGEMAP']._serialized_end=969
+  _globals['_PAGEMAP']._serialized_start=971
+  _globals['_PAGEMAP']._serialized_end=1077
+  _globals['_PAGEHOLDER']._serialized_start=1079
+  _globals['_PAGEHOLDER']._serialized_end=1182
+  _globals['_FLUSHREQUEST']._serialized_start=1184
+  _globals['_FLUSHREQUEST']._serialized_end=1198
+  _globals['_FLUSHRESPONSE']._serialized_start=1200
+  _globals['_FLUSHRESPONSE']._serialized_end=1236
+  _globals['_PINREQUEST']._serialized_start=1238
+  _globals['_PINREQUEST']._serialized_end=1313
+  _globals['_PINRESPONSE']._serialized_start=1315
+  _globals['_PINRESPONSE']._serialized_end=1344
+  _globals['_UNPINREQUEST']._serialized_start=1346
+  _globals['_UNPINREQUEST']._serialized_end=1374
+  _globals['_UNPINRESPONSE']._serialized_start=1376
+  _globals['_UNPINRESPONSE']._serialized_end=1391
+  _globals['_LISTPINSREQUEST']._serialized_start=1393
+  _globals['_LISTPINSREQUEST']._serialized_end=1410
+  _globals['_LISTPINSRESPONSE']._serialized_start=1412
+  _globals['_LISTPINSRESPONSE']._serialized_end=1466
+  _globals['_PINSTATUS']._serialized_start=1468
+  _globals['_PINSTATUS']._serialized_end=1538
+  _globals['_DRAINWORKERREQUEST']._serialized_start=1540
+  _globals['_DRAINWORKERREQUEST']._serialized_end=1579
+  _globals['_DRAINWORKERRESPONSE']._serialized_start=1581
+  _globals['_DRAINWORKERRESPONSE']._serialized_end=1621
+  _globals['_RESUMEWORKERREQUEST']._serialized_start=1623
+  _globals['_RESUMEWORKERREQUEST']._serialized_end=1663
+  _globals['_RESUMEWORKERRESPONSE']._serialized_start=1665
+  _globals['_RESUMEWORKERRESPONSE']._serialized_end=1687
+  _globals['_PAGECOUNTS']._serialized_start=1689
+  _globals['_PAGECOUNTS']._serialized_end=1816
+  _globals['_WORKERSTATUS']._serialized_start=1819
+  _globals['_WORKERSTATUS']._serialized_end=2138
+  _globals['_COUNTERS']._serialized_start=2141
+  _globals['_COUNTERS']._serialized_end=2393
+  _globals['_GETSTATUSRESPONSE']._serialized_start=2396
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2575
+  _globals['_ADMINSERVICE']._serialized_start=3029
+  _globals['_ADMINSERVICE']._serialized_end=3739
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from octavo.v1 import inference_pb2 as _inference_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -7,18 +8,248 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class BranchState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BRANCH_STATE_UNSPECIFIED: _ClassVar[BranchState]
+    BRANCH_STATE_WAITING: _ClassVar[BranchState]
+    BRANCH_STATE_RUNNING: _ClassVar[BranchState]
+    BRANCH_STATE_SWAPPED: _ClassVar[BranchState]
+
+class PageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PAGE_STATE_UNSPECIFIED: _ClassVar[PageState]
+    PAGE_STATE_FREE: _ClassVar[PageState]
+    PAGE_STATE_CACHED: _ClassVar[PageState]
+    PAGE_STATE_HELD: _ClassVar[PageState]
+    PAGE_STATE_SHARED: _ClassVar[PageState]
+    PAGE_STATE_FENCED: _ClassVar[PageState]
+    PAGE_STATE_SWAPPING: _ClassVar[PageState]
+    PAGE_STATE_QUARANTINED: _ClassVar[PageState]
+
 class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKER_STATE_UNSPECIFIED: _ClassVar[WorkerState]
     WORKER_STATE_JOINING: _ClassVar[WorkerState]
     WORKER_STATE_READY: _ClassVar[WorkerState]
     WORKER_STATE_DRAINING: _ClassVar[WorkerState]
+BRANCH_STATE_UNSPECIFIED: BranchState
+BRANCH_STATE_WAITING: BranchState
+BRANCH_STATE_RUNNING: BranchState
+BRANCH_STATE_SWAPPED: BranchState
+PAGE_STATE_UNSPECIFIED: PageState
+PAGE_STATE_FREE: PageState
+PAGE_STATE_CACHED: PageState
+PAGE_STATE_HELD: PageState
+PAGE_STATE_SHARED: PageState
+PAGE_STATE_FENCED: PageState
+PAGE_STATE_SWAPPING: PageState
+PAGE_STATE_QUARANTINED: PageState
 WORKER_STATE_UNSPECIFIED: WorkerState
 WORKER_STATE_JOINING: WorkerState
 WORKER_STATE_READY: WorkerState
 WORKER_STATE_DRAINING: WorkerState
 
 class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRequestsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRequestsResponse(_message.Message):
+    __slots__ = ("requests",)
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[RequestStatus]
+    def __init__(self, requests: _Optional[_Iterable[_Union[RequestStatus, _Mapping]]] = ...) -> None: ...
+
+class RequestStatus(_message.Message):
+    __slots__ = ("id", "request_id", "tenant", "priority", "age_seconds", "prompt_tokens", "preemptions", "branches")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    request_id: str
+    tenant: str
+    priority: int
+    age_seconds: float
+    prompt_tokens: int
+    preemptions: int
+    branches: _containers.RepeatedCompositeFieldContainer[BranchStatus]
+    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., age_seconds: _Optional[float] = ..., prompt_tokens: _Optional[int] = ..., preemptions: _Optional[int] = ..., branches: _Optional[_Iterable[_Union[BranchStatus, _Mapping]]] = ...) -> None: ...
+
+class BranchStatus(_message.Message):
+    __slots__ = ("branch", "state", "worker_id", "slot", "answer_tokens", "computed_tokens", "device_pages", "host_pages")
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_PAGES_FIELD_NUMBER: _ClassVar[int]
+    HOST_PAGES_FIELD_NUMBER: _ClassVar[int]
+    branch: int
+    state: BranchState
+    worker_id: str
+    slot: int
+    answer_tokens: int
+    computed_tokens: int
+    device_pages: int
+    host_pages: int
+    def __init__(self, branch: _Optional[int] = ..., state: _Optional[_Union[BranchState, str]] = ..., worker_id: _Optional[str] = ..., slot: _Optional[int] = ..., answer_tokens: _Optional[int] = ..., computed_tokens: _Optional[int] = ..., device_pages: _Optional[int] = ..., host_pages: _Optional[int] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("explanations",)
+    EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
+    explanations: _containers.RepeatedCompositeFieldContainer[Explanation]
+    def __init__(self, explanations: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
+
+class Explanation(_message.Message):
+    __slots__ = ("id", "text")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    text: str
+    def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class GetPageMapRequest(_message.Message):
+    __slots__ = ("worker_id", "with_holders")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WITH_HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    with_holders: bool
+    def __init__(self, worker_id: _Optional[str] = ..., with_holders: _Optional[bool] = ...) -> None: ...
+
+class GetPageMapResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerPageMap]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerPageMap, _Mapping]]] = ...) -> None: ...
+
+class WorkerPageMap(_message.Message):
+    __slots__ = ("worker_id", "page_size", "device", "host")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    page_size: int
+    device: PageMap
+    host: PageMap
+    def __init__(self, worker_id: _Optional[str] = ..., page_size: _Optional[int] = ..., device: _Optional[_Union[PageMap, _Mapping]] = ..., host: _Optional[_Union[PageMap, _Mapping]] = ...) -> None: ...
+
+class PageMap(_message.Message):
+    __slots__ = ("states", "num_pages", "holders")
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    NUM_PAGES_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedScalarFieldContainer[PageState]
+    num_pages: _containers.RepeatedScalarFieldContainer[int]
+    holders: _containers.RepeatedCompositeFieldContainer[PageHolder]
+    def __init__(self, states: _Optional[_Iterable[_Union[PageState, str]]] = ..., num_pages: _Optional[_Iterable[int]] = ..., holders: _Optional[_Iterable[_Union[PageHolder, _Mapping]]] = ...) -> None: ...
+
+class PageHolder(_message.Message):
+    __slots__ = ("id", "request_id", "branch", "slot", "pages")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    request_id: str
+    branch: int
+    slot: int
+    pages: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., request_id: _Optional[str] = ..., branch: _Optional[int] = ..., slot: _Optional[int] = ..., pages: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FlushRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FlushResponse(_message.Message):
+    __slots__ = ("freed_pages",)
+    FREED_PAGES_FIELD_NUMBER: _ClassVar[int]
+    freed_pages: int
+    def __init__(self, freed_pages: _Optional[int] = ...) -> None: ...
+
+class PinRequest(_message.Message):
+    __slots__ = ("name", "salt", "prompt")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    salt: str
+    prompt: _inference_pb2.Prompt
+    def __init__(self, name: _Optional[str] = ..., salt: _Optional[str] = ..., prompt: _Optional[_Union[_inference_pb2.Prompt, _Mapping]] = ...) -> None: ...
+
+class PinResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    def __init__(self, tokens: _Optional[int] = ...) -> None: ...
+
+class UnpinRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnpinResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPinsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPinsResponse(_message.Message):
+    __slots__ = ("pins",)
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    pins: _containers.RepeatedCompositeFieldContainer[PinStatus]
+    def __init__(self, pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ...) -> None: ...
+
+class PinStatus(_message.Message):
+    __slots__ = ("name", "salt", "tokens", "pages")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    salt: str
+    tokens: int
+    pages: int
+    def __init__(self, name: _Optional[str] = ..., salt: _Optional[str] = ..., tokens: _Optional[int] = ..., pages: _Optional[int] = ...) -> None: ...
+
+class DrainWorkerRequest(_message.Message):
+    __slots__ = ("worker_id",)
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    def __init__(self, worker_id: _Optional[str] = ...) -> None: ...
+
+class DrainWorkerResponse(_message.Message):
+    __slots__ = ("remaining",)
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    remaining: int
+    def __init__(self, remaining: _Optional[int] = ...) -> None: ...
+
+class ResumeWorkerRequest(_message.Message):
+    __slots__ = ("worker_id",)
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    def __init__(self, worker_id: _Optional[str] = ...) -> None: ...
+
+class ResumeWorkerResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

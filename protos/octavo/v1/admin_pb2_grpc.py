@@ -40,6 +40,51 @@ class AdminServiceStub:
                 request_serializer=octavo_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListRequests = channel.unary_unary(
+                '/octavo.v1.AdminService/ListRequests',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.ListRequestsRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.ListRequestsResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/octavo.v1.AdminService/Explain',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.GetPageMap = channel.unary_unary(
+                '/octavo.v1.AdminService/GetPageMap',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.GetPageMapRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.GetPageMapResponse.FromString,
+                _registered_method=True)
+        self.Flush = channel.unary_unary(
+                '/octavo.v1.AdminService/Flush',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.FlushRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.FlushResponse.FromString,
+                _registered_method=True)
+        self.Pin = channel.unary_unary(
+                '/octavo.v1.AdminService/Pin',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.PinRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.PinResponse.FromString,
+                _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/octavo.v1.AdminService/Unpin',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.UnpinRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.UnpinResponse.FromString,
+                _registered_method=True)
+        self.ListPins = channel.unary_unary(
+                '/octavo.v1.AdminService/ListPins',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.ListPinsResponse.FromString,
+                _registered_method=True)
+        self.DrainWorker = channel.unary_unary(
+                '/octavo.v1.AdminService/DrainWorker',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
+                _registered_method=True)
+        self.ResumeWorker = channel.unary_unary(
+                '/octavo.v1.AdminService/ResumeWorker',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.ResumeWorkerRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.ResumeWorkerResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -53,6 +98,70 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRequests(self, request, context):
+        """Lists the requests alive, in order of arrival.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Says in a sentence why a request waits, was preempted, or what it is doing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPageMap(self, request, context):
+        """Says of every page what it is doing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Flush(self, request, context):
+        """Forgets all cached prefixes. Pages that hold nothing else are free.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pin(self, request, context):
+        """Keeps a prefix in the cache: its pages are evicted last. Takes the place of a pin of the same name.
+        It computes nothing: it holds for pages that requests have computed or will compute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unpin(self, request, context):
+        """Ends a pin; its pages are cached as all others. NOT_FOUND: there is no pin of this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPins(self, request, context):
+        """Lists the pins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainWorker(self, request, context):
+        """Gives a worker no new requests; those it has go on. NOT_FOUND: no such worker is here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeWorker(self, request, context):
+        """Gives a draining worker new requests again. NOT_FOUND: no such worker is here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +169,51 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=octavo_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ListRequests': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRequests,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.ListRequestsRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.ListRequestsResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.ExplainRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'GetPageMap': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPageMap,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.GetPageMapRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.GetPageMapResponse.SerializeToString,
+            ),
+            'Flush': grpc.unary_unary_rpc_method_handler(
+                    servicer.Flush,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.FlushRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.FlushResponse.SerializeToString,
+            ),
+            'Pin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pin,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.PinRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.PinResponse.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.UnpinRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.UnpinResponse.SerializeToString,
+            ),
+            'ListPins': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPins,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.ListPinsRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.ListPinsResponse.SerializeToString,
+            ),
+            'DrainWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainWorker,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.DrainWorkerRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.DrainWorkerResponse.SerializeToString,
+            ),
+            'ResumeWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeWorker,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.ResumeWorkerRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.ResumeWorkerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +244,249 @@ class AdminService:
             '/octavo.v1.AdminService/GetStatus',
             octavo_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             octavo_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRequests(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/ListRequests',
+            octavo_dot_v1_dot_admin__pb2.ListRequestsRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.ListRequestsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Explain',
+            octavo_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPageMap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/GetPageMap',
+            octavo_dot_v1_dot_admin__pb2.GetPageMapRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.GetPageMapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Flush(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Flush',
+            octavo_dot_v1_dot_admin__pb2.FlushRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.FlushResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Pin',
+            octavo_dot_v1_dot_admin__pb2.PinRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.PinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Unpin',
+            octavo_dot_v1_dot_admin__pb2.UnpinRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.UnpinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPins(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/ListPins',
+            octavo_dot_v1_dot_admin__pb2.ListPinsRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.ListPinsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/DrainWorker',
+            octavo_dot_v1_dot_admin__pb2.DrainWorkerRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.DrainWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/ResumeWorker',
+            octavo_dot_v1_dot_admin__pb2.ResumeWorkerRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.ResumeWorkerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,8 @@ class Admission:
         self.worker = draft.worker
         self.waiting = waiting
         self.now = now
+        self.raised: Sequence | None = None
+        """The candidate that goes first because it has waited longest."""
         self._promised: Counter[str] | None = None
         """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
         self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
@@ -35,14 +37,14 @@ class Admission:
         room = self.worker.room
         if not self._has_place(room):
             return
-        for sequence in self.waiting.candidates(self.worker, self.now, self._has_share):
+        for sequence in self.candidates():
             if not self._has_place(room):
                 return
-            if sequence.faults or not self._is_placed_here(sequence, room) or not self._has_share(sequence):
+            if sequence.faults or not self.is_placed_here(sequence, room) or not self.has_share(sequence):
                 continue
             is_fresh = is_new(sequence)
-            spare = room - self._margin(sequence)
-            needed = self._needed(sequence) if self._may_fit(sequence, spare) else room + 1
+            spare = room - (self.margin(sequence) if self.worker.running else 0)
+            needed = self.needed(sequence) if self.may_fit(sequence, spare) else room + 1
             if needed > spare or not self._start(sequence):
                 if sequence.overtaken >= most_overtakes:
                     return
@@ -64,12 +66,17 @@ class Admission:
                 self._start(sequence)
                 return
 
+    def candidates(self) -> list[Sequence]:
+        """Whom to look at, in order."""
+        self.raised = self.waiting.oldest(self.worker, self.now)
+        return self.waiting.candidates(self.worker, self.raised, self.has_share)
+
     def _has_place(self, room: int) -> bool:
         """Whether anybody can come: with a slot and, for its last token, a page of its own."""
         return bool(self.draft.budget and self.worker.free_slots and room >= 1)
 
-    def _may_fit(self, sequence: Sequence, spare: int) -> bool:
-        """A short look before `_needed`: whether the last page that it would have to share is there to be shared."""
+    def may_fit(self, sequence: Sequence, spare: int) -> bool:
+        """A short look before `needed`: whether the last page that it would have to share is there to be shared."""
         worker = self.worker
         last = worker.num_pages(len(sequence.tokens)) - spare - 1
         if last < 0:
@@ -81,39 +88,49 @@ class Admission:
         hit = find_page(worker, sequence, last)
         return hit is not None and hit.pool is worker.device and worker.device.refs[hit.page] > 0
 
-    def _margin(self, sequence: Sequence) -> int:
+    def margin(self, sequence: Sequence) -> int:
         """Pages that have to stay free beyond its need, unless it would run alone."""
-        worker = self.worker
-        if not worker.running:
-            return 0
-        return worker.reserve + (0 if is_new(sequence) else growth(worker, sequence))
+        return self.worker.reserve + self.growth(sequence)
 
-    def _has_share(self, sequence: Sequence) -> bool:
+    def growth(self, sequence: Sequence) -> int:
+        """Pages that it shall have room to grow into when it comes back."""
+        return 0 if is_new(sequence) else growth(self.worker, sequence)
+
+    def has_share(self, sequence: Sequence) -> bool:
         """Whether its tenant stays within its share of the pages even if all its sequences get as long as they may.
 
         A request with several branches is let in alone, whatever they come to.
         """
         worker = self.worker
-        if worker.tenant_pages == worker.device.total:
+        if worker.tenant_pages == worker.device.num_usable:
             return True
+        promised = self.promised(sequence.request.spec.tenant)
+        return not promised or promised + self.most_pages(sequence) <= worker.tenant_pages
+
+    def promised(self, tenant: str) -> int:
+        """Pages that the running sequences of a tenant may come to need."""
         if self._promised is None:
             self._promised = Counter()
-            for running in worker.running:
-                self._promised[running.request.spec.tenant] += self._most_pages(running)
-        promised = self._promised[sequence.request.spec.tenant]
-        return not promised or promised + self._most_pages(sequence) <= worker.tenant_pages
+            for running in self.worker.running:
+                self._promised[running.request.spec.tenant] += self.most_pages(running)
+        return self._promised[tenant]
 
-    def _most_pages(self, sequence: Sequence) -> int:
+    def promise(self, sequence: Sequence) -> None:
+        """The sequence will be running, too."""
+        if self._promised is not None:
+            self._promised[sequence.request.spec.tenant] += self.most_pages(sequence)
+
+    def most_pages(self, sequence: Sequence) -> int:
         """Pages that it may come to need, and those branches of its request that have not forked off yet."""
         longest = sequence.longest if sequence.max_tokens is not None else self.worker.capacity
         num_unborn = sequence.request.spec.n - len(sequence.request.sequences)
         return self.worker.num_pages(longest - 1) * (1 + num_unborn)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
-        fits = self._needed(sequence) <= room
-        return bool(self.worker.free_slots) and fits and self._is_placed_here(sequence, room)
+        fits = self.needed(sequence) <= room
+        return bool(self.worker.free_slots) and fits and self.is_placed_here(sequence, room)
 
-    def _is_placed_here(self, sequence: Sequence, room: int) -> bool:
+    def is_placed_here(self, sequence: Sequence, room: int) -> bool:
         """Whether it lies swapped out here, or this worker has the most room of those that can hold it to its end."""
         if sequence.state is SequenceState.SWAPPED:
             return True
@@ -124,7 +141,7 @@ class Admission:
             return False
         return sequence.failed_on != "" or all(here >= there for there in rooms)
 
-    def _needed(self, sequence: Sequence) -> int:
+    def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
         held, device = 0, self.worker.device
         if sequence.state is SequenceState.WAITING:
@@ -143,9 +160,8 @@ class Admission:
             self._share_prefix(sequence)
             if sequence.max_tokens is None:
                 sequence.max_tokens = worker.capacity - sequence.num_prompt
-        if self._promised is not None:
-            self._promised[sequence.request.spec.tenant] += self._most_pages(sequence)
-        self.waiting.admitted(sequence, self.now)
+        self.promise(sequence)
+        self.waiting.admitted(sequence, self.now, is_raised=sequence is self.raised)
         self.draft.first_row(sequence)
         return True
 

@@ -1,10 +1,10 @@
-"""The laws of conservation, as one function: what must hold after every event."""
+"""All laws, as one function: what must hold after every event. `ledger` has those of a pool."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from octavo_scheduler.core.core import Core
-from octavo_scheduler.core.pages import NULL_PAGE, PagePool
+from octavo_scheduler.core.ledger import Table, broken_counts, broken_pages, device_tables, host_tables, references
+from octavo_scheduler.core.pages import PagePool
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import RequestState, SequenceState
@@ -19,40 +19,24 @@ def violations(core: Core) -> list[str]:
     return found
 
 
-def _pool_violations(name: str, pool: PagePool, tables: list[list[int]]) -> Iterator[str]:
-    references = Counter(page for table in tables for page in table)
-    if references[NULL_PAGE]:
-        yield f"{name} table names the null page"
-    fenced = [page for pages in pool.fenced.values() for page in pages]
-    resting = Counter([*pool.free, *pool.cached, *pool.kept, *fenced, *pool.quarantined])
-    for page in range(1, pool.total + 1):
-        if pool.refs[page] != references[page]:
-            yield f"{name} page {page} counts {pool.refs[page]} references and has {references[page]}"
-        if resting[page] != (0 if references[page] else 1):
-            yield f"{name} page {page} with {references[page]} references is {resting[page]} times free, cached or fenced"
-    held = sum(1 for page in references if page != NULL_PAGE)
-    if held != pool.num_held:
-        yield f"{name} pool counts {pool.num_held} held pages and has {held}"
-    if pool.num_free + pool.num_cached + pool.num_held + pool.num_fenced + len(pool.quarantined) != pool.total:
-        yield f"{name} pages do not add up to {pool.total}"
-    if pool.num_extra_refs != sum(count - 1 for count in references.values()):
-        yield f"{name} pool counts {pool.num_extra_refs} references beyond the first"
+def _pool_violations(tier: str, pool: PagePool, tables: list[Table], in_flight: list[int]) -> Iterator[str]:
+    named = references(pool, tables)
+    laws = [law for _, law in broken_pages(pool, named, in_flight)]
+    yield from (f"{tier}: {law}" for law in (*laws, *broken_counts(pool, named)))
     if pool.quarantined:
-        yield f"{name} pages are quarantined: {sorted(pool.quarantined)}"
+        yield f"{tier}: pages are quarantined: {sorted(pool.quarantined)}"
 
 
 def _worker_violations(worker: Worker) -> Iterator[str]:
     running, swapped = list(worker.running), list(worker.swapped)
-    yield from _pool_violations("device", worker.device, [s.table for s in running])
-    yield from _pool_violations("host", worker.host, [s.host_table for s in swapped])
+    in_flight = [plan.step for plan in worker.in_flight]
+    yield from _pool_violations("device", worker.device, device_tables(worker), in_flight)
+    yield from _pool_violations("host", worker.host, host_tables(worker), in_flight)
     slots = [s.slot for s in running]
     if len({*slots, *worker.free_slots}) != len(slots) + len(worker.free_slots):
         yield "a slot is held twice"
     if worker.held_tokens != sum(s.planned for s in running):
         yield f"held tokens are counted as {worker.held_tokens}"
-    for step in (*worker.device.fenced, *worker.host.fenced):
-        if step not in [plan.step for plan in worker.in_flight]:
-            yield f"pages are fenced for step {step}, which is not in flight"
     for sequence in running:
         yield from _running_violations(worker, sequence)
     for sequence in swapped:

@@ -25,6 +25,6 @@ def growth(worker: Worker, sequence: Sequence) -> int:
 def reserve_after(worker: Worker, num_preempted_pages: int) -> int:
     """The worker's reserve in pages after a step in which victims gave up so many."""
     if num_preempted_pages:
-        most = int(worker.device.total * worker.settings.max_reserve_share)
+        most = int(worker.device.num_usable * worker.settings.max_reserve_share)
         return min(worker.reserve + num_preempted_pages, most)
     return worker.reserve - -(-worker.reserve // QUIET_STEPS)

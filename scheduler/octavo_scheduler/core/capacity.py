@@ -15,10 +15,12 @@ def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
     if not workers or any(longest <= worker.capacity for worker in workers):
         return None
     best = max(workers, key=lambda worker: worker.capacity)
-    share = "" if best.tenant_pages == best.device.total else f", of which one tenant may have {best.tenant_pages},"
+    share = (
+        "" if best.tenant_pages == best.device.num_usable else f", of which one tenant may have {best.tenant_pages},"
+    )
     message = (
         f"{len(spec.prompt)} prompt tokens and {spec.max_tokens or 1} new tokens need "
-        f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; the largest pool has {best.device.total}{share} "
-        f"and the model's context is {best.joined.max_context} tokens"
+        f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; "
+        f"the largest pool has {best.device.num_usable}{share} and the model's context is {best.joined.max_context} tokens"
     )
     return Refused(spec.id, "TOO_LONG", message)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice
 
 from octavo_scheduler.core import events
+from octavo_scheduler.core.auditor import Auditor
 from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Committed, Event, Output, Started
 from octavo_scheduler.core.plan import StepPlan
@@ -41,6 +42,7 @@ class Core:
         self.registry = Registry(settings, self.counters)
         self.requests = self.registry.requests
         self.waiting = self.registry.waiting
+        self.auditor = Auditor(self.counters)
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         """Accepts a request (no output) or refuses it. Raises ValueError for an id that is live."""
@@ -67,17 +69,9 @@ class Core:
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         """The worker's next step, or None when it has enough in flight or nothing to do."""
         worker = self.workers.get(worker_id)
-        if worker is None or not self._takes_plans(worker):
+        if worker is None or not self.takes_plans(worker):
             return None
-        others = [
-            other
-            for other in self.workers.values()
-            if other is not worker
-            and other.state is WorkerState.READY
-            and other.free_slots
-            and self._takes_plans(other)
-        ]
-        plan = Planner(worker, self.waiting, others, now).build()
+        plan = Planner(worker, self.waiting, self.others(worker), now).build()
         for new_slot in plan.new_slots if plan else ():
             request = new_slot.sequence.request
             if request.state is RequestState.QUEUED:
@@ -85,7 +79,16 @@ class Core:
                 request.started_at = now
         return plan
 
-    def _takes_plans(self, worker: Worker) -> bool:
+    def others(self, worker: Worker) -> list[Worker]:
+        """The other workers that could take a sequence right now."""
+        return [
+            other
+            for other in self.workers.values()
+            if other is not worker and other.state is WorkerState.READY and other.free_slots and self.takes_plans(other)
+        ]
+
+    def takes_plans(self, worker: Worker) -> bool:
+        """Whether it may be sent one more plan now."""
         return (
             worker.state in (WorkerState.READY, WorkerState.DRAINING)
             and len(worker.in_flight) < self.settings.plans_in_flight
@@ -97,6 +100,8 @@ class Core:
             case events.StepDone():
                 return self._step_done(event)
             case events.Tick():
+                if (doubtful := self.auditor.tick(self.workers, now)) is not None:
+                    self._start_over(doubtful)
                 return self.registry.expire(now)
             case events.Joined():
                 return self._join(event)
@@ -116,6 +121,8 @@ class Core:
                 self._pin(self.workers.values())
             case events.Drain():
                 self.workers[event.worker].move(WorkerMove.DRAIN)
+            case events.Resume():
+                self.workers[event.worker].move(WorkerMove.RESUME)
             case events.Rates():
                 worker = self.workers[event.worker]
                 worker.copy_rate = event.copy_bytes_per_second or worker.copy_rate
@@ -215,12 +222,17 @@ class Core:
             self.counters.stale_messages += 1
             return []
         failed = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
-        steps = [plan.step for plan in worker.in_flight]
         worker.num_nacks += 1
         if worker.num_nacks >= self.settings.max_nacks:
             worker.in_flight.remove(failed)
             worker.in_flight.appendleft(failed)
             return self._lose(events.Lost(worker.id))
+        self._start_over(worker)
+        return self._blame(worker, failed)
+
+    def _start_over(self, worker: Worker) -> None:
+        """All of a worker's sequences go back to waiting, and its next plan is full."""
+        steps = [plan.step for plan in worker.in_flight]
         self._drop_all(worker)
         for step in steps:
             worker.device.lift(step)
@@ -228,7 +240,6 @@ class Core:
         worker.acked = worker.step
         worker.full = True
         worker.freed_slots.clear()
-        return self._blame(worker, failed)
 
     def _blame(self, worker: Worker, failed: StepPlan | None) -> list[Output]:
         """Marks the sequences of a failed step. One that was alone in it, time and again, is given up."""

@@ -17,3 +17,5 @@ class Counters:
     swaps: int = 0
     stale_messages: int = 0
     workers_lost: int = 0
+    audit_violations: int = 0
+    """Laws of the page ledger that the auditor found broken, and mended."""

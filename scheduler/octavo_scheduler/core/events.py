@@ -44,6 +44,13 @@ class Drain:
 
 
 @dataclass(frozen=True)
+class Resume:
+    """A draining worker takes new sequences again."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
 class StepDone:
     """A worker finished a step: one token for each sampled row, in the plan's order."""
 
@@ -95,7 +102,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Joined | Lost | Drain | StepDone | Nack | Rates | Flush | Pin | Unpin | Tick
+Event = Joined | Lost | Drain | Resume | StepDone | Nack | Rates | Flush | Pin | Unpin | Tick
 
 
 class Started(NamedTuple):

@@ -7,9 +7,10 @@
 
 At every moment free + cached + held + fenced + quarantined = total. Page ids are 1..total; page 0 is the null page, which
 belongs to nobody. A page that is given back more often than it was taken is quarantined: out of use, counted, no error.
+So is one that the auditor doubts. It may still be in tables, whose sequences read on; it counts as quarantined, not as held.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, KeysView, Sequence
 from typing import NamedTuple
 
 NULL_PAGE = 0
@@ -35,6 +36,8 @@ class PagePool:
         """The same, of pinned content: evicted when no other page can be had."""
         self.fenced: dict[int, list[int]] = {}
         self.quarantined: set[int] = set()
+        self.complaints: list[str] = []
+        """Why pages were quarantined, one sentence each, until the auditor takes note."""
         self.num_held = 0
         self.num_extra_refs = 0
         """References beyond the first, over all pages."""
@@ -44,6 +47,10 @@ class PagePool:
         self._pinned: frozenset[bytes] = frozenset()
         self._named_until: dict[int, int] = {}
         self._lifted = 0
+
+    @property
+    def num_usable(self) -> int:
+        return self.total - len(self.quarantined)
 
     @property
     def num_free(self) -> int:
@@ -57,6 +64,11 @@ class PagePool:
     def num_available(self) -> int:
         """Pages that can be taken."""
         return len(self.free) + len(self.cached) + len(self.kept)
+
+    @property
+    def findable(self) -> KeysView[int]:
+        """Pages that something can be found in."""
+        return self._content.keys()
 
     @property
     def num_fenced(self) -> int:
@@ -97,7 +109,7 @@ class PagePool:
             if page == NULL_PAGE:
                 continue
             if self.refs[page] <= 0:
-                self._quarantine(page)
+                self.quarantine(page, 0, f"page {page} is given back more often than it was taken")
                 continue
             self.refs[page] -= 1
             last = max(until or 0, self._named_until.pop(page, 0))
@@ -106,9 +118,9 @@ class PagePool:
                 if last > self._lifted:
                     self._named_until[page] = last
                 continue
-            self.num_held -= 1
             if page in self.quarantined:
                 continue
+            self.num_held -= 1
             if last > self._lifted:
                 self.fenced.setdefault(last, []).append(page)
             else:
@@ -152,6 +164,25 @@ class PagePool:
         self.cached.clear()
         self.kept.clear()
 
+    def quarantine(self, page: int, references: int, why: str) -> None:
+        """Nobody gets this page any more. `references`: the tables that name it now, and may go on reading it."""
+        self.refs[page] = references
+        self.quarantined.add(page)
+        self.complaints.append(why)
+        self.cached.pop(page, None)
+        self.kept.pop(page, None)
+        self._named_until.pop(page, None)
+        if page in self._content:
+            self._forget(page)
+        for pages in (self.free, *self.fenced.values()):
+            while page in pages:
+                pages.remove(page)
+
+    def recount(self) -> None:
+        """Computes anew what is counted along the way."""
+        self.num_held = sum(1 for page, refs in enumerate(self.refs) if refs and page not in self.quarantined)
+        self.num_extra_refs = sum(refs - 1 for refs in self.refs if refs > 1)
+
     def _hold(self, count: int) -> None:
         self.num_held += count
         self.peak_held = max(self.peak_held, self.num_held)
@@ -186,13 +217,3 @@ class PagePool:
         content = self._content.pop(page)
         del self._page_of[content.key]
         return content
-
-    def _quarantine(self, page: int) -> None:
-        self.quarantined.add(page)
-        self.cached.pop(page, None)
-        self.kept.pop(page, None)
-        if page in self._content:
-            self._forget(page)
-        for pages in (self.free, *self.fenced.values()):
-            if page in pages:
-                pages.remove(page)

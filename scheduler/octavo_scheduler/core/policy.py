@@ -15,9 +15,10 @@ While two tenants of a class both have requests waiting, what they were given (t
 passed over because it does not fit, or that is let in before its turn, moves this by its own price at most.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 
 from octavo_scheduler.core.prefix import find_page
 from octavo_scheduler.core.request import Sequence
@@ -202,6 +203,10 @@ def warmth(worker: Worker, sequence: Sequence) -> int:
     return found
 
 
-def jumped_by(sequence: Sequence) -> list[Sequence]:
-    """The older ones of its tenant and class that a new sequence, just admitted, was preferred to."""
-    return [other for other in sequence.request.account.line[:WARM_BAND] if other.order < sequence.order]
+def jumped_by(sequence: Sequence, started: Container[Sequence] = ()) -> list[Sequence]:
+    """The older ones of its tenant and class that a new sequence, just admitted, was preferred to.
+
+    `started`: those that are thought to have left the line, too.
+    """
+    left = (other for other in sequence.request.account.line if other not in started)
+    return [other for other in islice(left, WARM_BAND) if other.order < sequence.order]

@@ -56,7 +56,6 @@ class Waiting:
         self._classes: dict[int, PriorityClass] = {}
         self._ranks: list[int] = []
         """Priorities of the classes with live requests, negated, in order."""
-        self._raised: Sequence | None = None
         self._num_since_raised = 0
 
     def __len__(self) -> int:
@@ -109,9 +108,9 @@ class Waiting:
         if not load.requests:
             del self.queued_of[spec.tenant]
 
-    def admitted(self, sequence: Sequence, now: float) -> None:
-        """It has its first row, or has one again."""
-        self._num_since_raised = 0 if sequence is self._raised else self._num_since_raised + 1
+    def admitted(self, sequence: Sequence, now: float, *, is_raised: bool) -> None:
+        """It has its first row, or has one again. `is_raised`: it was offered first because it was the `oldest`."""
+        self._num_since_raised = 0 if is_raised else self._num_since_raised + 1
         if is_new(sequence):
             sequence.request.account.charge_prompt(sequence.num_prompt - sequence.request.num_cached)
             self.pace.note(sequence.num_prompt, now)
@@ -142,15 +141,16 @@ class Waiting:
         """How long what is queued now will take to start, if it goes on as it did lately."""
         return self.pace.seconds(self.queued.tokens, now)
 
-    def candidates(self, worker: Worker, now: float, has_share: Callable[[Sequence], bool]) -> list[Sequence]:
+    def candidates(
+        self, worker: Worker, raised: Sequence | None, has_share: Callable[[Sequence], bool]
+    ) -> list[Sequence]:
         """At most ADMISSION_WINDOW, in order, new ones only of tenants whose share of the worker allows for them.
 
-        A draining worker takes back what it swapped out and nothing else.
+        `raised`, which `oldest` found, goes first. A draining worker takes back what it swapped out and nothing else.
         """
         if worker.state is not WorkerState.READY:
             return list(worker.swapped)
-        self._raised = self._oldest(worker, now)
-        found = [self._raised] if self._raised else []
+        found = [raised] if raised else []
         back = deque(self.returning(worker))
         for rank in self._ranks:
             while back and back[0].order[0] == rank:
@@ -169,9 +169,9 @@ class Waiting:
         dropped = (s for s in self._started if s.longest <= capacity)
         return list(merge(worker.swapped, dropped, key=lambda s: s.order))
 
-    def _oldest(self, worker: Worker, now: float) -> Sequence | None:
+    def oldest(self, worker: Worker, now: float) -> Sequence | None:
         """The sequence that has waited longest, if it is its turn and it has waited long enough."""
-        if self._num_since_raised < RAISE_EVERY - 1:
+        if self._num_since_raised < RAISE_EVERY - 1 or worker.state is not WorkerState.READY:
             return None
         capacity = worker.capacity
         arrived_by = now - self.settings.max_wait_seconds

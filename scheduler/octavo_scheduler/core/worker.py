@@ -94,7 +94,7 @@ class Worker:
     @property
     def tenant_pages(self) -> int:
         """Most pages that the running sequences of one tenant may come to need."""
-        return int(self.device.total * self.settings.max_tenant_share)
+        return int(self.device.num_usable * self.settings.max_tenant_share)
 
     @property
     def room(self) -> int:

@@ -140,7 +140,7 @@ def test_the_tenant_that_was_given_least_is_offered_first(seed: int) -> None:
         for _ in range(draw.randrange(6)):
             table.turn()
         new = [s for s in table.core.waiting if s.request.state is RequestState.QUEUED]
-        offered = table.core.waiting.candidates(table.core.workers["w"], table.now, lambda sequence: True)
+        offered = table.core.waiting.candidates(table.core.workers["w"], None, lambda sequence: True)
         if new:
             least = min(s.request.account.counter for s in new)
             assert offered[0].request.account.counter == least

@@ -12,7 +12,7 @@ from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
 from tests.doubles.table_top import TableTop
 
 
-def walk(seed: int, num_events: int = 500) -> TableTop:
+def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> TableTop:
     draw = random.Random(seed)
     settings = Settings(
         max_chunk=draw.choice([None, 1, 3, 7]),
@@ -24,7 +24,7 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
         max_wait_seconds=draw.choice([0.0, 20.0]),
         max_tenant_share=draw.choice([1.0, 1.0, 0.7]),
     )
-    table = TableTop(settings)
+    table = kind(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
     branches: dict[str, int] = {}
     heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
@@ -35,6 +35,7 @@ def walk(seed: int, num_events: int = 500) -> TableTop:
             pages=draw.choice([12, 16, 32]),
             host_pages=draw.choice([0, 4, 16]),
             max_slots=draw.choice([3, 8]),
+            minor=int(draw.random() < 0.8),
         )
 
     table.join("w0", paper_worker())

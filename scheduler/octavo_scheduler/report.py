@@ -1,0 +1,147 @@
+"""The state of the core as messages of octavo.v1.AdminService. Asks only; runs in the loop's thread.
+
+`labels`: what clients call their requests, by id; a request that is not among them goes by its id.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from octavo.v1 import admin_pb2 as pb
+
+from octavo_scheduler.core import Core
+from octavo_scheduler.core.page_map import PageState, Tier, holders, page_states, runs
+from octavo_scheduler.core.pages import PagePool
+from octavo_scheduler.core.prefix import pin_keys
+from octavo_scheduler.core.request import Request, Sequence
+from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.worker import Worker
+
+WORKER_STATES = {
+    WorkerState.JOINING: pb.WORKER_STATE_JOINING,
+    WorkerState.READY: pb.WORKER_STATE_READY,
+    WorkerState.DRAINING: pb.WORKER_STATE_DRAINING,
+}
+BRANCH_STATES = {
+    SequenceState.WAITING: pb.BRANCH_STATE_WAITING,
+    SequenceState.RUNNING: pb.BRANCH_STATE_RUNNING,
+    SequenceState.SWAPPED: pb.BRANCH_STATE_SWAPPED,
+}
+PAGE_STATES = {
+    PageState.FREE: pb.PAGE_STATE_FREE,
+    PageState.CACHED: pb.PAGE_STATE_CACHED,
+    PageState.HELD: pb.PAGE_STATE_HELD,
+    PageState.SHARED: pb.PAGE_STATE_SHARED,
+    PageState.FENCED: pb.PAGE_STATE_FENCED,
+    PageState.SWAPPING: pb.PAGE_STATE_SWAPPING,
+    PageState.QUARANTINED: pb.PAGE_STATE_QUARANTINED,
+}
+
+
+def workers(core: Core) -> list[pb.WorkerStatus]:
+    """All workers, by id."""
+    return [_worker(worker) for _, worker in sorted(core.workers.items())]
+
+
+def requests(core: Core, labels: Mapping[str, str], now: float) -> list[pb.RequestStatus]:
+    """All live requests, in order of arrival."""
+    return [_request(request, labels, now) for request in sorted(core.requests.values(), key=lambda r: r.arrival)]
+
+
+def page_maps(present: Iterable[Worker], labels: Mapping[str, str], with_holders: bool) -> list[pb.WorkerPageMap]:
+    """The pages of these workers."""
+    return [
+        pb.WorkerPageMap(
+            worker_id=worker.id,
+            page_size=worker.page_size,
+            device=_page_map(worker, Tier.DEVICE, labels, with_holders),
+            host=_page_map(worker, Tier.HOST, labels, with_holders),
+        )
+        for worker in present
+    ]
+
+
+def pins(core: Core) -> list[pb.PinStatus]:
+    """All pins, by name, and how much of them is there."""
+    found = []
+    for name, pin in sorted(core.pins.items()):
+        keys = [(worker, pin_keys(worker, pin.salt, pin.tokens)) for worker in core.workers.values()]
+        pages = sum(worker.device.num_found(k) + worker.host.num_found(k) for worker, k in keys)
+        found.append(pb.PinStatus(name=name, salt=pin.salt, tokens=len(pin.tokens), pages=pages))
+    return found
+
+
+def _worker(worker: Worker) -> pb.WorkerStatus:
+    return pb.WorkerStatus(
+        worker_id=worker.id,
+        state=WORKER_STATES[worker.state],
+        page_size=worker.page_size,
+        device=_page_counts(worker.device),
+        host=_page_counts(worker.host),
+        running=len(worker.running),
+        swapped=len(worker.swapped),
+        plans_in_flight=len(worker.in_flight),
+        step=worker.step,
+        kernels=worker.joined.kernels,
+        slot_utilisation=worker.utilisation.share,
+        saturated_slot_utilisation=worker.saturated.share,
+    )
+
+
+def _page_counts(pool: PagePool) -> pb.PageCounts:
+    return pb.PageCounts(
+        total=pool.total,
+        free=pool.num_free,
+        cached=pool.num_cached,
+        held=pool.num_held,
+        fenced=pool.num_fenced,
+        quarantined=len(pool.quarantined),
+        peak_held=pool.peak_held,
+    )
+
+
+def _request(request: Request, labels: Mapping[str, str], now: float) -> pb.RequestStatus:
+    spec = request.spec
+    return pb.RequestStatus(
+        id=spec.id,
+        request_id=labels.get(spec.id, spec.id),
+        tenant=spec.tenant,
+        priority=spec.priority,
+        age_seconds=now - request.arrived_at,
+        prompt_tokens=len(spec.prompt),
+        preemptions=request.preemptions,
+        branches=[_branch(s) for s in request.sequences if s.state is not SequenceState.DONE],
+    )
+
+
+def _branch(sequence: Sequence) -> pb.BranchStatus:
+    return pb.BranchStatus(
+        branch=sequence.branch,
+        state=BRANCH_STATES[sequence.state],
+        worker_id=sequence.worker.id if sequence.worker else "",
+        slot=_slot(sequence),
+        answer_tokens=sequence.num_generated,
+        computed_tokens=sequence.computed,
+        device_pages=len(sequence.table),
+        host_pages=len(sequence.host_table),
+    )
+
+
+def _slot(sequence: Sequence) -> int | None:
+    return sequence.slot if sequence.slot >= 0 else None
+
+
+def _page_map(worker: Worker, tier: Tier, labels: Mapping[str, str], with_holders: bool) -> pb.PageMap:
+    lengths = runs(page_states(worker, tier))
+    return pb.PageMap(
+        states=[PAGE_STATES[state] for state, _ in lengths],
+        num_pages=[length for _, length in lengths],
+        holders=[
+            pb.PageHolder(
+                id=(request := sequence.request.spec.id),
+                request_id=labels.get(request, request),
+                branch=sequence.branch,
+                slot=_slot(sequence),
+                pages=pages,
+            )
+            for sequence, pages in (holders(worker, tier) if with_holders else ())
+        ],
+    )

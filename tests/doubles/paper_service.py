@@ -1,0 +1,75 @@
+"""A whole scheduler in this process, with gRPC in front and a paper worker that answers when it is told to."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from octavo.v1 import step_pb2
+from octavo_client.client import AsyncClient
+from octavo_client.params import SamplingParams
+from octavo_scheduler.config import read_config
+from octavo_scheduler.model import ServedModel
+from octavo_scheduler.server import Scheduler
+
+from tests.doubles.paper_process import PaperProcess
+from tests.doubles.paper_worker import PaperWorker
+
+
+class PaperService:
+    """`client` speaks to it. While `is_open` is not set, the worker keeps its results to itself."""
+
+    def __init__(self, scheduler: Scheduler, client: AsyncClient, worker: PaperWorker) -> None:
+        self.scheduler = scheduler
+        self.client = client
+        self.is_open = threading.Event()
+        self.process = PaperProcess(scheduler.link.address, worker, name="w0", before_result=self._wait)
+
+    def _wait(self, plan: step_pb2.StepPlan) -> None:
+        self.is_open.wait(30)
+
+    def ask(self, name: str, prompt: list[int], max_tokens: int = 8) -> "asyncio.Task[list[int]]":
+        """Asks for an answer under this request_id; the task brings its token ids."""
+
+        async def answer() -> list[int]:
+            params = SamplingParams(max_tokens=max_tokens, seed=0, ignore_eos=True)
+            output = await self.client.generate({"prompt_token_ids": prompt}, params, request_id=name)
+            return output.outputs[0].token_ids
+
+        return asyncio.create_task(answer())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError("it does not come about")
+
+    async def ask_in_one_plan(self, *asked: tuple[str, list[int]]) -> "list[asyncio.Task[list[int]]]":
+        """Asks for these answers, in this order. All that fit begin with the same plan, whose result the worker keeps."""
+        requests = self.scheduler.loop.core.requests
+        await self.client.drain_worker("w0")
+        tasks = []
+        for name, prompt in asked:
+            tasks.append(self.ask(name, prompt))
+            await self.until(lambda: len(requests) == len(tasks))
+        await self.client.resume_worker("w0")
+        await self.until(lambda: bool(self.scheduler.loop.core.workers["w0"].running))
+        return tasks
+
+
+@asynccontextmanager
+async def paper_service(model: ServedModel, folder: Path, worker: PaperWorker) -> AsyncIterator[PaperService]:
+    """Runs one; sockets lie in `folder`."""
+    scheduler = Scheduler(
+        read_config(["--model", "tiny", "--listen", f"unix:{folder}/g", "--workers", f"ipc://{folder}/w"]), model
+    )
+    await scheduler.start()
+    async with AsyncClient(scheduler.address) as client:
+        service = PaperService(scheduler, client, worker)
+        await service.until(lambda: "w0" in scheduler.loop.core.workers)
+        yield service
+        service.is_open.set()
+    await scheduler.stop(grace=0)
+    service.process.stop()
