@@ -1,6 +1,6 @@
 """What happens to workers, connections and the scheduler's own process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ class Intruder(Station):
     """Dials once; if it is let in, it leaves."""
 
     why = ""
+    neighbours: Collection[Station] = ()
 
     def hello(self) -> step_pb2.Hello:
         hello = super().hello()
@@ -39,6 +40,8 @@ class Intruder(Station):
             raise Violation(f"a worker was let in that should not be: {self.why}")
         super()._joining(message, body)
         if self.is_joined:
+            for station in self.neighbours:  # nobody was here, so that from now on its weights are the served ones
+                station.digest = self.digest
             self.leave()
             self.kill()
 
@@ -50,6 +53,7 @@ class Faults:
     def __init__(self, world: "World", draw: Random) -> None:
         self._world, self._draw = world, draw
         self._num_intruders = self._num_storms = 0
+        self._next_suspension = 0.0
         everything: dict[str, Callable[[str], bool]] = {
             "connection reset": self._strike,
             "connection dark": self._strike,
@@ -102,7 +106,7 @@ class Faults:
         match draw.randrange(4):
             case 0:
                 world.cancel(name)
-            case 1:
+            case 1 if sequence.num_generated:
                 world.stop(name, sequence.branch, draw.randint(0, sequence.num_generated))
             case 2:
                 self._post("prefixes flushed")
@@ -220,11 +224,11 @@ class Faults:
             name,
             paper,
             make=Intruder,
-            digest=b"other" if kind == "other weights refused" else b"paper",
+            digest=b"other %d" % self._num_intruders if kind == "other weights refused" else station.digest,
             protocol_major=2 if kind == "other protocol refused" else 1,
         )
         assert isinstance(intruder, Intruder)
-        intruder.why = kind
+        intruder.why, intruder.neighbours = kind, world.stations.values()
         intruder.dial()
         return True
 
@@ -255,7 +259,11 @@ class Faults:
         return True
 
     def _suspend(self, kind: str) -> bool:
+        """Not again before everybody has spoken, or nobody would be heard for good."""
+        if self._world.timeline.now < self._next_suspension:
+            return False
         self._world.network.stand_still(self._draw.choice((3.0, 90.0)))
+        self._next_suspension = self._world.timeline.now + 2.0
         return True
 
     def _storm(self, kind: str) -> bool:

@@ -31,7 +31,7 @@ freeze that may have begun just before."""
 STEPS_PER_TOKEN = 4
 """Steps that a token may take, one request at a time: every second one may belong to a suspect, others are lost to
 preemptions and to the last failures."""
-LEAST_EVENTS, MOST_EVENTS = 250, 100_000
+LEAST_EVENTS, MOST_EVENTS = 300, 100_000
 MOST_LIVE = 6
 """Requests alive when no more are made."""
 
@@ -68,6 +68,7 @@ class World:
         self._faults = Faults(self, draw)
         self._arrivals = Arrivals(draw, scenario)
         self._fates: dict[str, Fate] = {}
+        self._specs: dict[str, RequestSpec] = {}
         self._num_commands = 0
         self._calm_until = 0.0
         self._next_strike = draw.expovariate(1 / scenario.fault_interval)
@@ -89,8 +90,8 @@ class World:
             self._calm_down()
             return
         last = timeline.now
-        for spec, fate in self._arrivals.wave(timeline.now) if len(self.oracle.live) < MOST_LIVE else ():
-            self._fates[spec.id] = fate
+        for spec, fate in self._arrivals.wave(timeline.now) if len(self._unended()) < MOST_LIVE else ():
+            self._fates[spec.id], self._specs[spec.id] = fate, spec
             if fate.is_poisonous:
                 self.poisonous.add(spec.id)
             last = fate.arrives_at
@@ -110,7 +111,8 @@ class World:
     # stations ---------------------------------------------------------------------------------------------------------
 
     def add_station(self, name: str, paper: Paper) -> Station:
-        self.stations[name] = station = self.make_station(name, paper)
+        digest = self.survivor.digest if self.stations else b"paper"
+        self.stations[name] = station = self.make_station(name, paper, digest=digest)
         return station
 
     def make_station(
@@ -175,7 +177,7 @@ class World:
     def ask_briefly(self) -> str:
         """A request that is about to be cancelled."""
         spec = replace(self._arrivals.request(self.timeline.now), deadline=self.timeline.now + 1e6)
-        self._fates[spec.id] = Fate(self.timeline.now)
+        self._fates[spec.id], self._specs[spec.id] = Fate(self.timeline.now), spec
         self._arrive(spec, self._fates[spec.id])
         return spec.id
 
@@ -230,16 +232,18 @@ class World:
                 station.kill()
         self._calm_until = self.timeline.now + RECOVERY_SECONDS + self._seconds_of_work()
 
+    def _unended(self) -> list[RequestSpec]:
+        """Requests that are live, or that the scheduler will hear of in its next turn."""
+        asked, live = self.oracle.asked, self.oracle.live
+        return [spec for name, spec in self._specs.items() if name in live or name not in asked]
+
     def _seconds_of_work(self) -> float:
         """One request after the other, from its beginning; and all of that again for each failure still to come."""
-        scenario, live = self.scenario, self.oracle.live
+        scenario, left = self.scenario, self._unended()
         settings = scenario.settings
         chunk = min(settings.max_chunk or 64, settings.max_step_tokens, scenario.survivor.max_step_tokens)
-        tokens = sum(
-            asked.spec.n * (-(-len(asked.spec.prompt) // chunk) + (asked.spec.max_tokens or 1))
-            for asked in live.values()
-        )
-        failures = settings.max_faults * sum(asked.spec.n for name, asked in live.items() if name in self.poisonous)
+        tokens = sum(spec.n * (-(-len(spec.prompt) // chunk) + (spec.max_tokens or 1)) for spec in left)
+        failures = settings.max_faults * sum(spec.n for spec in left if spec.id in self.poisonous)
         step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds
         return STEPS_PER_TOKEN * step * (tokens + 10) * (1 + failures) + failures * 2 * RESTART_SECONDS
 
