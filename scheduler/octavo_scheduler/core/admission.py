@@ -33,6 +33,7 @@ class Admission:
         if not self.waiting and not self.worker.swapped:
             return
         passed: list[Sequence] = []
+        full: set[str] = set()
         most_overtakes = self.worker.settings.max_overtakes
         room = self.worker.room
         if not self._has_place(room):
@@ -40,7 +41,11 @@ class Admission:
         for sequence in self.candidates():
             if not self._has_place(room):
                 return
-            if sequence.faults or not self.is_placed_here(sequence, room) or not self.has_share(sequence):
+            if sequence.faults or not self.is_placed_here(sequence, room):
+                continue
+            tenant = sequence.request.spec.tenant
+            if tenant in full or not self.has_share(sequence):
+                full.add(tenant)  # so that its shorter ones do not go before this one
                 continue
             is_fresh = is_new(sequence)
             spare = room - (self.margin(sequence) if self.worker.running else 0)

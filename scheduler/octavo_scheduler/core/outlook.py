@@ -78,12 +78,16 @@ class Outlook:
     def _in_turn(self, sequence: Sequence, turns: Turns, room: _Room) -> str:
         """Goes through the candidates in order, as far as the sequence."""
         passed: list[Sequence] = []
+        full: dict[str, Sequence] = {}
+        """The first of each tenant that is beyond its share."""
         for candidate in turns.before(sequence):
             if obstacle := self._exhausted(room):
                 return obstacle
             if candidate.faults or not self.admission.is_placed_here(candidate, room.pages):
                 continue
-            if not self.admission.has_share(candidate):
+            tenant = candidate.request.spec.tenant
+            if tenant in full or not self.admission.has_share(candidate):
+                full.setdefault(tenant, candidate)
                 continue
             if self._fits(candidate, room):
                 self._start(candidate, room, passed)
@@ -102,8 +106,8 @@ class Outlook:
             return (
                 f"{self.worker.id} has room for {room.pages * self.worker.page_size} tokens, another worker for {most}"
             )
-        if not self.admission.has_share(sequence):
-            return turns.beyond_share(sequence, sequence)
+        if sequence.request.spec.tenant in full or not self.admission.has_share(sequence):
+            return turns.beyond_share(full.get(sequence.request.spec.tenant, sequence), sequence)
         return self._verdict(sequence, room)
 
     def _fits(self, sequence: Sequence, room: _Room) -> bool:
