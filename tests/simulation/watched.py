@@ -380,12 +380,10 @@ class WatchedCore(Core):
     def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
         """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""
         settings = self.settings
-        # What finds no room in its tenant's share is passed over by its own line; no bound is promised for that.
-        is_strict = len(self.stays) == 1 and settings.max_tenant_share == 1.0
         for before, sequence in enumerate(self.waiting, 1):
             if sequence.faults or sequence.longest > worker.capacity:
                 continue
-            if is_strict and sequence.overtaken > settings.max_overtakes:
+            if len(self.stays) == 1 and sequence.overtaken > settings.max_overtakes:
                 raise Violation(f"{sequence.request.spec.id} was passed over {sequence.overtaken} times")
             if sequence.request.arrived_at > now - settings.max_wait_seconds:
                 continue

@@ -56,7 +56,7 @@ class Admission:
                 passed.append(sequence)
                 continue
             room -= needed + 1
-            for other in dict.fromkeys(passed + (jumped_by(sequence) if is_fresh else [])):
+            for other in dict.fromkeys(passed + (jumped_by(self.worker, sequence) if is_fresh else [])):
                 other.overtaken += 1
             sequence.overtaken = 0
             if any(other.overtaken >= most_overtakes for other in passed):

@@ -69,7 +69,7 @@ class Core:
     def plan(self, worker_id: str, now: float) -> StepPlan | None:
         """The worker's next step, or None when it has enough in flight or nothing to do."""
         worker = self.workers.get(worker_id)
-        if worker is None or not self.takes_plans(worker):
+        if worker is None or not self.takes_plans(worker) or not (self.waiting or worker.has_work):
             return None
         plan = Planner(worker, self.waiting, self.others(worker), now).build()
         for new_slot in plan.new_slots if plan else ():

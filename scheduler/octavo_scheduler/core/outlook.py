@@ -138,7 +138,7 @@ class Outlook:
         room.slots -= 1
         room.num_running += 1
         room.started.add(candidate)
-        jumped = jumped_by(candidate, room.started) if is_new(candidate) else []
+        jumped = jumped_by(self.worker, candidate, room.started) if is_new(candidate) else []
         room.overtaken.update(list(dict.fromkeys(passed + jumped)))
         self.admission.promise(candidate)
         if num_tokens == behind:

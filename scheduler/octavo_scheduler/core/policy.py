@@ -203,10 +203,11 @@ def warmth(worker: Worker, sequence: Sequence) -> int:
     return found
 
 
-def jumped_by(sequence: Sequence, started: Container[Sequence] = ()) -> list[Sequence]:
-    """The older ones of its tenant and class that a new sequence, just admitted, was preferred to.
+def jumped_by(worker: Worker, sequence: Sequence, started: Container[Sequence] = ()) -> list[Sequence]:
+    """The older ones of its tenant and class that a new sequence, just admitted by the worker, was preferred to.
 
     `started`: those that are thought to have left the line, too.
     """
-    left = (other for other in sequence.request.account.line if other not in started)
+    capacity = worker.capacity
+    left = (s for s in sequence.request.account.line if s.longest <= capacity and s not in started)
     return [other for other in islice(left, WARM_BAND) if other.order < sequence.order]

@@ -92,6 +92,11 @@ class Worker:
         return min(self.joined.max_context, self.tenant_pages * self.page_size + 1)
 
     @property
+    def has_work(self) -> bool:
+        """Whether a plan may have something to say even if nobody waits."""
+        return bool(self.running or self.swapped or self.freed_slots or self.full)
+
+    @property
     def tenant_pages(self) -> int:
         """Most pages that the running sequences of one tenant may come to need."""
         return int(self.device.num_usable * self.settings.max_tenant_share)
