@@ -11,7 +11,7 @@ from octavo_scheduler.event_log import EventLog
 from octavo_scheduler.offline.doctor import advise, main
 from octavo_scheduler.offline.traffic import Asked, Traffic, read_traffic
 
-from tests.scheduler.offline.test_what_if import busy_minute, play, pool
+from tests.scheduler.offline.played import busy_minute, play, pool
 
 
 def traffic(tmp_path: Path, prompts: list[tuple[int, ...]], max_tokens: int, joined: Joined) -> Traffic:

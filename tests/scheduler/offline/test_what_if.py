@@ -1,75 +1,23 @@
 """A what-if against a truth that is known: logs of workers whose steps take exactly what a model says."""
 
 import json
-import random
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.events import Drain, Event, Joined, Lost, Rates
-from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.events import Drain, Event, Lost, Rates
 from octavo_scheduler.event_log import EventLog
 from octavo_scheduler.offline.change import Change
 from octavo_scheduler.offline.comparison import Comparison, compare
-from octavo_scheduler.offline.latency import LatencyModel, Load
-from octavo_scheduler.offline.meter import Figures
 from octavo_scheduler.offline.replay import main
-from octavo_scheduler.offline.traffic import Asked, Traffic, read_traffic
+from octavo_scheduler.offline.traffic import Traffic, read_traffic
 from octavo_scheduler.offline.what_if import Simulation
 from octavo_scheduler.record import Recorder
 
-TRUTH = LatencyModel(Load(0.010, 2e-4, 1e-3, 1e-7, 1e-9))
-NOTHING = Change({}, {})
+from tests.scheduler.offline.played import NOBODY, NOTHING, TRUTH, busy_minute, play, pool
+
 TIMES = ("ttft_p50", "ttft_p99", "inter_token_p50", "inter_token_p99", "makespan")
-
-
-def pool(name: str = "w", pages: int = 60, page_size: int = 4) -> Joined:
-    return Joined(
-        worker=name,
-        page_size=page_size,
-        page_bytes=1000 * page_size,
-        device_pages=pages,
-        host_pages=30,
-        max_slots=16,
-        max_step_tokens=64,
-        max_context=400,
-        vocab_size=900,
-    )
-
-
-def busy_minute(count: int = 60) -> list[Asked]:
-    draw = random.Random(4)
-    requests = []
-    for number in range(count):
-        prompt = (*range(8), *(draw.randrange(900) for _ in range(draw.randrange(1, 30))))
-        spec = RequestSpec(id=str(number), prompt=prompt, max_tokens=draw.randrange(1, 40), n=draw.choice([1, 1, 2]))
-        requests.append(Asked(at=draw.random() * 3, spec=spec))
-    return sorted(requests, key=lambda asked: asked.at)
-
-
-def play(path: Path, requests: list[Asked], events: list[tuple[float, Event]], settings: Settings) -> Figures:
-    """Has a recorded core serve the requests with workers that take the true times."""
-    numbered = [Asked(at=a.at, spec=RequestSpec(**{**vars(a.spec), "id": str(i)})) for i, a in enumerate(requests)]
-    nobody = Figures(
-        requests=0,
-        refused=0,
-        unfinished=0,
-        generated_tokens=0,
-        ttft_p50=None,
-        ttft_p99=None,
-        inter_token_p50=None,
-        inter_token_p99=None,
-        slot_utilisation=0.0,
-        preemptions=0,
-        makespan=0.0,
-    )
-    traffic = Traffic(numbered, events, [], nobody, ended_at=1e9)
-    simulation = Simulation(traffic, settings, NOTHING, TRUTH)
-    recorder = simulation.core = Recorder(settings, path)
-    figures = simulation.run()
-    recorder.close()
-    return figures
 
 
 @pytest.fixture
@@ -102,8 +50,8 @@ def test_the_prediction_for_other_settings_is_what_these_settings_do(tmp_path: P
 
 
 def test_more_pages_end_preemption_and_larger_ones_fill_less(log: EventLog) -> None:
-    recorded = compare(log, Change.parse("pages=2000")).recorded
-    roomy = compare(log, Change.parse("pages=2000")).what_if
+    comparison = compare(log, Change.parse("pages=2000"))
+    recorded, roomy = comparison.recorded, comparison.what_if
     assert recorded.preemptions > 0
     assert roomy.preemptions == 0
     assert roomy.makespan < recorded.makespan
@@ -201,9 +149,5 @@ def test_the_table_shows_recording_model_and_what_if_side_by_side(
 
 
 def test_figures_that_nobody_measured_are_shown_as_a_dash() -> None:
-    figures = play_nothing()
+    figures = Simulation(Traffic([], [], [], NOBODY, 0.0), Settings(), NOTHING, TRUTH).run()
     assert Comparison(figures, figures, figures).table().count(" -") > 10
-
-
-def play_nothing() -> Figures:
-    return Simulation(Traffic([], [], [], None, 0.0), Settings(), NOTHING, TRUTH).run()  # type: ignore[arg-type]
