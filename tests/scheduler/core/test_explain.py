@@ -197,11 +197,11 @@ def test_a_suspect_gets_plans_of_its_own() -> None:
     step = table.results["w"].pop().step
     table.apply(Nack("w", step))
     assert "fits on w, which gives it every second plan as its own, since it met 1 failed step of 3" in said(table, "r")
+    table.submit("t", [5], 2)
+    assert "fits on w, after a plan that belongs to a request that met a failed step" in said(table, "t")
     table.plan("w")
     assert "it met 1 failed step of 3 and gets plans of its own" in said(table, "r")
     assert [s.request.spec.id for s in table.core.workers["w"].in_flight[0].rows] == ["r"]
-    table.submit("t", [5], 2)
-    assert table.core.workers["w"].was_alone
 
 
 def test_branches_of_a_worker_that_takes_no_forks_may_take_the_room() -> None:
