@@ -26,6 +26,8 @@ from octavo_scheduler.link import RouterLink
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.wire import Epoch, encode_plan
 
+from benchmarks.paced_worker import num_samples
+
 STEPS = 400
 WARM_UP = 40
 EPOCH = Epoch(1, 1)
@@ -159,9 +161,8 @@ def empty_worker(address: str, num_sequences: int) -> list[float]:
         message = step_pb2.SchedulerMessage.FromString(socket.recv())
         if message.WhichOneof("body") != "plan":
             continue
-        rows = message.plan.rows
-        samples = sum(memoryview(rows.num_samples).cast("H")) if rows.num_samples else len(rows.slot) // 2
-        result = step_pb2.StepResult(step=message.plan.step, token=b"\1\0\0\0" * samples)
+        token = b"\1\0\0\0" * num_samples(message.plan.rows)
+        result = step_pb2.StepResult(step=message.plan.step, token=token)
         socket.send(step_pb2.WorkerMessage(epoch=message.epoch, result=result).SerializeToString())
         times.append(time.perf_counter())
     socket.close()

@@ -24,6 +24,7 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo_client.local import LocalServer, Programs
 from octavo_scheduler.core import Settings
+from octavo_scheduler.offline.meter import percentile
 
 from tests.doubles.tiny_model import make_tiny_model
 
@@ -129,9 +130,10 @@ def resident_bytes(pid: int) -> float:
     return pages * 4096.0
 
 
-def percentile_ms(seconds: list[float], percent: int) -> float:
-    ordered = sorted(seconds)
-    return round(ordered[min(len(ordered) * percent // 100, len(ordered) - 1)] * 1000, 2) if ordered else -1.0
+def percentile_ms(seconds: list[float], share: float) -> float | None:
+    """None where nothing was there to measure."""
+    found = percentile(seconds, share)
+    return None if found is None else round(found * 1000, 2)
 
 
 async def overload(service: Service, pid: int, seconds: float) -> dict[str, Any]:
@@ -167,8 +169,8 @@ async def overload(service: Service, pid: int, seconds: float) -> dict[str, Any]
         "rejected_5x": len(rejections),
         "rejected_without_hint": at_five.without_hint + again.without_hint,
         "failed_otherwise": sum(t.others for t in (best, at_one, at_five, again, later)),
-        "reject_ms_p50": percentile_ms(rejections, 50),
-        "reject_ms_p99": percentile_ms(rejections, 99),
+        "reject_ms_p50": percentile_ms(rejections, 0.5),
+        "reject_ms_p99": percentile_ms(rejections, 0.99),
         "most_waiting": max(waiting),
         "rss_mb": round(after / 2**20, 1),
         "rss_growth": round(after / middle, 3),
@@ -192,11 +194,11 @@ async def two_tenants(service: Service, rate: float, seconds: float) -> dict[str
         "victim_served": round(victim.in_time / victim.sent, 3),
         "victim_share": round(victim.goodput / (victim.goodput + flooder.goodput), 3),
         "victim_share_asked": round(0.4 * rate * ANSWER_TOKENS / (victim.goodput + flooder.goodput), 3),
-        "victim_wait_ms_p50": percentile_ms(victim.waits, 50),
-        "victim_wait_ms_p99": percentile_ms(victim.waits, 99),
+        "victim_wait_ms_p50": percentile_ms(victim.waits, 0.5),
+        "victim_wait_ms_p99": percentile_ms(victim.waits, 0.99),
         "victim_wait_bound_ms": round(1000 * most / (rate * ANSWER_TOKENS * price)),
-        "victim_wait_alone_ms_p50": percentile_ms(alone.waits, 50),
-        "flooder_wait_ms_p50": percentile_ms(flooder.waits, 50),
+        "victim_wait_alone_ms_p50": percentile_ms(alone.waits, 0.5),
+        "flooder_wait_ms_p50": percentile_ms(flooder.waits, 0.5),
         "both_flood_share": round(one.goodput / (one.goodput + other.goodput), 3),
         "both_flood_gap": round(abs(one.tokens - other.tokens) * price),
         "vtc_bound": round(most),
