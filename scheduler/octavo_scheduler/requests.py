@@ -13,8 +13,6 @@ from octavo_scheduler.model import ServedModel
 
 Options = inference_pb2.GenerationOptions
 
-MAX_SEED = (1 << 64) - 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
