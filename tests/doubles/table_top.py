@@ -1,7 +1,7 @@
 """A whole service on a table top: the real core and the real codec, paper workers, a clock that is a number.
 
 Results come back when `deliver` is called, so that a test (or a seeded random walk) decides what is in flight. After every
-event the auditor runs.
+event all laws are checked.
 """
 
 from collections import deque

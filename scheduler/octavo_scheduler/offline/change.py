@@ -35,13 +35,10 @@ class Change:
         """`name=value,name=value`. Raises ValueError with a sentence for a name or value that there is not."""
         pairs = [pair.partition("=") for pair in text.split(",") if pair]
         settings = {name: _value(name, SETTING_KINDS[name], text) for name, _, text in pairs if name in SETTING_KINDS}
-        pool = {POOL_NAMES[name]: _value(name, int, text) for name, _, text in pairs if name in POOL_NAMES}
+        pool = {POOL_NAMES[name]: _count(name, text) for name, _, text in pairs if name in POOL_NAMES}
         for name, equals, _ in pairs:
             if name not in NAMES or not equals:
                 raise ValueError(f"{name} is nothing that can be changed; these can: {', '.join(NAMES)}")
-        for name, value in pool.items():
-            if value < (0 if name == "host_pages" else 1):
-                raise ValueError(f"{name} must be at least 1, not {value}")
         return cls(settings, pool)
 
     def of_settings(self, settings: Settings) -> Settings:
@@ -57,6 +54,15 @@ class Change:
             "host_pages": joined.host_pages * joined.page_size // size,
         }
         return replace(joined, **{**same_memory, **self.pool})
+
+
+def _count(name: str, text: str) -> int:
+    """Of pages, slots or tokens; there may be no host pages."""
+    count: int = _value(name, int, text)
+    least = 0 if name == "host_pages" else 1
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, not {count}")
+    return count
 
 
 def _value(name: str, kind: Any, text: str) -> Any:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from octavo_scheduler.event_log import EventLog, LogError
@@ -59,7 +59,7 @@ def advise(traffic: Traffic) -> Advice:
     workers = {joined.worker: joined for joined in traffic.joined}.values()
     slots = sum(joined.device_pages * joined.page_size for joined in workers)
     peak = max(_peaks(answered, 1))
-    report = Advice(
+    advice = Advice(
         page_size=best.page_size,
         requests=len(answered),
         sizes=sizes,
@@ -70,8 +70,7 @@ def advise(traffic: Traffic) -> Advice:
         sentences=[],
     )
     used = sorted({joined.page_size for joined in workers})
-    report.sentences.extend([*_size_sentences(report, best, used), *_pool_sentences(report)])
-    return report
+    return replace(advice, sentences=[*_size_sentences(advice, best, used), *_pool_sentences(advice)])
 
 
 def _report(size: int, answered: Sequence[Asked]) -> SizeReport:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from octavo_scheduler.core.events import Committed, Event, Finished, Joined, Lost, Nack, Refused, StepDone, Tick
 from octavo_scheduler.core.request import FinishReason, RequestSpec
-from octavo_scheduler.event_log import Abort, Apply, EventLog, Plan, Submit
+from octavo_scheduler.event_log import Apply, EventLog, Plan, Submit
 from octavo_scheduler.offline.latency import Load, Step, load
 from octavo_scheduler.offline.meter import Figures, Meter
 from octavo_scheduler.offline.rerun import Moment, moments
@@ -81,8 +81,8 @@ class _Observer:
                 self.requests.append(asked)
                 self._live[spec.id] = asked
                 self.meter.arrive(spec.id, spec.n, now)
-            case Plan(now, worker):
-                self._see_plan(worker, now, moment)
+            case Plan(now, name):
+                self._see_plan(name, now, moment)
             case Apply(now, StepDone() as done):
                 self._see_result(done, now)
             case Apply(now, Joined() | Lost() as event):
@@ -90,15 +90,13 @@ class _Observer:
                 self.events.append((now, event))
             case Apply(now, event) if not isinstance(event, Tick | Nack):
                 self.events.append((now, event))
-            case Abort():
-                pass
         self._see_outputs(moment)
 
-    def _see_plan(self, worker: str, now: float, moment: Moment) -> None:
+    def _see_plan(self, name: str, now: float, moment: Moment) -> None:
         if moment.plan is not None:
-            planner = moment.core.workers[worker]
-            self._planned[worker, moment.plan.step] = (now, load(moment.plan, planner))
-            self.meter.plan(planner)
+            worker = moment.core.workers[name]
+            self._planned[name, moment.plan.step] = (now, load(moment.plan, worker))
+            self.meter.plan(worker)
 
     def _see_result(self, done: StepDone, now: float) -> None:
         """A worker begins a step when it has the plan and is done with the step before."""

@@ -7,6 +7,7 @@ workers come and go as they did. A step takes as long as a model fitted to the r
 from heapq import heappop, heappush
 from itertools import count
 from statistics import median
+from typing import NamedTuple
 
 from octavo_scheduler.core import Core, Settings
 from octavo_scheduler.core.events import Committed, Event, Joined, Lost, Output, StepDone, Tick
@@ -23,12 +24,11 @@ UNTIMELY = (FinishReason.CANCELLED, FinishReason.DEADLINE)
 """Ends that have nothing to do with what was said."""
 
 
-class Result:
+class Result(NamedTuple):
     """A step that a simulated worker is busy with."""
 
-    def __init__(self, worker: Worker, plan: StepPlan) -> None:
-        self.worker = worker
-        self.plan = plan
+    worker: Worker
+    plan: StepPlan
 
 
 Happening = RequestSpec | str | Event | Result
