@@ -113,7 +113,7 @@ class Loop:
     def _report_violations(self) -> None:
         findings = self.core.auditor.findings
         for finding in findings:
-            log.error("%s: mended, and the page is out of use", finding)
+            log.error("%s: mended", finding)
         findings.clear()
 
     def _run_commands(self, now: float) -> list[Output]:

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from math import inf
 
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2
@@ -269,10 +270,15 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
         kernels=hello.kernels,
-        copy_bytes_per_second=max(hello.copy_bytes_per_second, 0.0),
-        prefill_tokens_per_second=max(hello.prefill_tokens_per_second, 0.0),
+        copy_bytes_per_second=_rate(hello.copy_bytes_per_second),
+        prefill_tokens_per_second=_rate(hello.prefill_tokens_per_second),
     )
     return Greeting(joined, hello.protocol_major, hello.protocol_minor, hello.weights_digest)
+
+
+def _rate(value: float) -> float:
+    """A measured speed, 0 where the peer has none that makes sense."""
+    return value if 0 < value < inf else 0.0
 
 
 def _report(worker: str, result: step_pb2.StepResult) -> StepReport:

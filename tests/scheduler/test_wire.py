@@ -6,7 +6,7 @@ from octavo.v1 import step_pb2
 from octavo_scheduler.core.plan import Growth, NewSlot, StepPlan
 from octavo_scheduler.core.policy import Account
 from octavo_scheduler.core.request import Request, RequestSpec, Sampling, Sequence
-from octavo_scheduler.wire import BadMessage, Epoch, StepReport, column, decode, encode_plan, uncolumn
+from octavo_scheduler.wire import BadMessage, Epoch, Greeting, StepReport, column, decode, encode_plan, uncolumn
 
 from tests.doubles.paper_worker import PaperWorker
 
@@ -79,3 +79,12 @@ def test_a_result_names_the_worker_of_its_connection() -> None:
     _, body = decode(frame, "w3")
     assert isinstance(body, StepReport)
     assert (body.done.worker, body.done.step, body.done.tokens) == ("w3", 5, (7, 8))
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_speed_that_makes_no_sense_counts_as_not_measured(rate: float) -> None:
+    hello = PaperWorker().hello("w")
+    hello.copy_bytes_per_second = hello.prefill_tokens_per_second = rate
+    _, greeting = decode(step_pb2.WorkerMessage(hello=hello).SerializeToString(), "")
+    assert isinstance(greeting, Greeting)
+    assert greeting.joined.copy_bytes_per_second == greeting.joined.prefill_tokens_per_second == 0.0

@@ -128,8 +128,7 @@ class Admission:
     def most_pages(self, sequence: Sequence) -> int:
         """Pages that it may come to need, and those branches of its request that have not forked off yet."""
         longest = sequence.longest if sequence.max_tokens is not None else self.worker.capacity
-        num_unborn = sequence.request.spec.n - len(sequence.request.sequences)
-        return self.worker.num_pages(longest - 1) * (1 + num_unborn)
+        return self.worker.num_pages(longest - 1) * (1 + sequence.request.num_unborn)
 
     def _can_start(self, sequence: Sequence, room: int) -> bool:
         fits = self.needed(sequence) <= room

@@ -90,7 +90,7 @@ class Draft:
         self.worker.held_tokens += num_tokens
         self.budget -= num_tokens
         request = sequence.request
-        if samples and len(request.sequences) < request.spec.n:
+        if samples and request.num_unborn:
             self._branch_off(sequence, num_tokens)
 
     def _branch_off(self, trunk: Sequence, num_tokens: int) -> None:

@@ -52,7 +52,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class StepDone:
-    """A worker finished a step: one token for each sampled row, in the plan's order."""
+    """A worker finished a step: one token for each sample, in the plan's order."""
 
     worker: str
     step: int
@@ -126,7 +126,7 @@ class Committed(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request ended; nothing follows. `num_tokens` of its answer count."""
+    """A branch ended; nothing of it follows. `num_tokens` of its answer count."""
 
     request: str
     branch: int

@@ -26,7 +26,7 @@ def _lines(core: Core, request: Request, now: float) -> Iterator[str]:
         if sequence.state is not SequenceState.DONE:
             name = f"branch {sequence.branch} " if request.spec.n > 1 else ""
             yield name + _sentence(core, sequence, now) + _past(core, sequence) + _until(request, now)
-    if unborn := request.spec.n - len(request.sequences):
+    if unborn := request.num_unborn:
         yield f"{many(unborn, 'branch', 'branches')} more will fork off with the first token"
 
 

@@ -237,14 +237,14 @@ class Outlook:
         """A running sequence will know one token more, and have forked; each of these may need a page for it, soon."""
         num_known = len(sequence.tokens) + sequence.pending
         num_forks = self._num_forks(sequence, room)
-        room.has_late_branches |= not self.worker.joined.can_fork and _num_unborn(sequence) > 0
+        room.has_late_branches |= not self.worker.joined.can_fork and sequence.request.num_unborn > 0
         num_pages = self.worker.num_pages(num_known + 1) - self.worker.num_pages(num_known)
         room.pages -= num_pages * (1 + num_forks) + num_forks
         room.slots -= num_forks
 
     def _num_forks(self, sequence: Sequence, room: _Room) -> int:
         """Branches that find a slot when the sequence's first token is to be sampled."""
-        return min(_num_unborn(sequence), room.slots) if self.worker.joined.can_fork else 0
+        return min(sequence.request.num_unborn, room.slots) if self.worker.joined.can_fork else 0
 
     def _has_suspects(self) -> bool:
         returning = self.core.waiting.returning(self.worker)
@@ -265,10 +265,6 @@ class Outlook:
             return find_prefix(worker, sequence)
         known = ((content, worker.device.find(content)) for content in full_pages(worker, sequence, sequence.computed))
         return [Hit(worker.device, page, content) for content, page in known if page is not None]
-
-
-def _num_unborn(sequence: Sequence) -> int:
-    return sequence.request.spec.n - len(sequence.request.sequences)
 
 
 def _unless(room: _Room) -> str:

@@ -91,7 +91,7 @@ class PagePool:
         return pages
 
     def share(self, pages: Sequence[int]) -> None:
-        """One more reference to each of these pages, which `find` has just found."""
+        """One more reference to each of these pages, which are held or can be found."""
         for page in pages:
             if self.refs[page]:
                 self.num_extra_refs += 1

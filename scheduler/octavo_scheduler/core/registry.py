@@ -87,7 +87,7 @@ class Registry:
 
     def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
         """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""
-        if len(sequence.request.sequences) < sequence.request.spec.n:
+        if sequence.request.num_unborn:
             return self.end(sequence.request, reason)
         finished = self._finish(sequence, reason, stop_token)
         if all(other.state is SequenceState.DONE for other in sequence.request.sequences):

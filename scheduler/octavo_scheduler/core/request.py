@@ -75,6 +75,11 @@ class Request:
     preemptions: int = 0
     sequences: "list[Sequence]" = field(default_factory=list)
 
+    @property
+    def num_unborn(self) -> int:
+        """Branches that have not forked off yet."""
+        return self.spec.n - len(self.sequences)
+
 
 @dataclass(eq=False, slots=True)
 class Sequence:

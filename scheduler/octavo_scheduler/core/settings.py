@@ -17,7 +17,9 @@ AT_LEAST_ONE = (
     "max_tenant_queued_requests",
     "max_tenant_queued_tokens",
     "max_faults",
+    "max_nacks",
 )
+NOT_NEGATIVE = ("max_overtakes", "readmit_growth", "max_wait_seconds", "prompt_token_price", "answer_token_price")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +78,12 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         if not 0 <= self.max_reserve_share < 1:
             raise ValueError(f"max_reserve_share must lie in [0, 1), not {self.max_reserve_share}")
-        if self.readmit_growth < 0 or self.max_wait_seconds < 0:
-            raise ValueError("readmit_growth and max_wait_seconds must not be negative")
+        for name in NOT_NEGATIVE:
+            if not 0 <= getattr(self, name) < inf:
+                raise ValueError(f"{name} must not be negative, and finite, not {getattr(self, name)}")
+        for name in ("copy_bytes_per_second", "prefill_tokens_per_second"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
         if not 0 < self.max_tenant_share <= 1:
             raise ValueError(f"max_tenant_share must lie in (0, 1], not {self.max_tenant_share}")
         for tenant, weight in self.tenant_weights.items():

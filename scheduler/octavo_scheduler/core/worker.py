@@ -42,7 +42,7 @@ class SequenceQueue(list[Sequence]):
 
 @dataclass(eq=False)
 class Worker:
-    """Owned by the core. Pool changes happen here and in `planner`, nowhere else."""
+    """Owned by the core. Its pools change here and in `draft`, `tiers`, `core` and `auditor`."""
 
     joined: Joined
     settings: Settings
