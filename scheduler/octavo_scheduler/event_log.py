@@ -129,14 +129,14 @@ class EventLog:
         for number, line in enumerate(lines, start=2):
             try:
                 yield _to_entry(json.loads(line))
-            except (ValueError, TypeError, KeyError, IndexError, UnknownField) as error:
+            except (ValueError, TypeError, KeyError, IndexError, RecursionError, UnknownField) as error:
                 raise LogError(f"{self.path}: line {number} is no entry of a log: {error}") from error
 
     def _header(self) -> Header:
         try:
             values = json.loads(next(self._lines(), b""))
             version = values["octavo_log"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise LogError(f"{self.path} is not a log of octavo") from error
         if version != VERSION:
             raise LogError(f"{self.path} has format {version}; this version reads {VERSION}")
@@ -175,11 +175,11 @@ def _to_line(entry: Entry) -> list[Any]:
 def _to_entry(line: list[Any]) -> Entry:
     match line:
         case ["submit", now, spec]:
-            return Submit(now, from_plain(RequestSpec, spec))
+            return Submit(float(now), from_plain(RequestSpec, spec))
         case ["abort", now, request, at, branch]:
-            return Abort(now, request, at, branch)
+            return Abort(float(now), request, at, branch)
         case ["plan", now, worker, digest]:
-            return Plan(now, worker, digest)
+            return Plan(float(now), worker, digest)
         case ["apply", now, kind, event]:
-            return Apply(now, from_plain(_EVENTS[kind], event))
+            return Apply(float(now), from_plain(_EVENTS[kind], event))
     raise ValueError(f"{line[0]} with {len(line) - 1} values")

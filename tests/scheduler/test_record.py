@@ -295,6 +295,8 @@ def test_pseudonyms_remember_live_requests_only() -> None:
         (b"", "is not a log"),
         (b"GGUF something", "is not a log"),
         (gzip.compress(b"[1, 2]\n"), "is not a log"),
+        (gzip.compress(b"[" * 100_000 + b"\n"), "is not a log"),
+        (gzip.compress(b'{"octavo_log":1,"has_tokens":false,"settings":[]}\n'), "Settings stands as its fields"),
         (gzip.compress(b'{"octavo_log": 2}\n'), "has format 2; this version reads 1"),
         (
             gzip.compress(b'{"octavo_log":1,"has_tokens":false,"settings":{"colour":1}}\n'),
@@ -317,8 +319,14 @@ def test_a_file_that_is_no_log_is_refused_in_a_sentence(tmp_path: Path, content:
         '["apply",1.0,"Meteor",{}]',
         '["apply",1.0,"StepDone",{"step":1}]',
         '["submit",1.0,{"id":"a","colour":1,"prompt":""}]',
+        '["apply",1.0,"StepDone",[1]]',
+        '["submit",1.0,null]',
+        '["submit",1.0,{"id":"a","prompt":"","sampling":1}]',
+        '["plan",null,"w",null]',
+        '["plan","noon","w",null]',
         "[]",
         "7",
+        "[" * 100_000,
     ],
 )
 def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str) -> None:
