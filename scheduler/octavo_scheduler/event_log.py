@@ -34,6 +34,10 @@ FLUSH_SECONDS = 1.0
 
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK = 1 << 16
+_MOST_UNPACKED = 1 << 20
+"""Bytes that are unpacked at once."""
+LONGEST_LINE = 1 << 27
+"""Bytes. The longest prompt that a scheduler lets in makes a shorter one."""
 _NO_EPOCH = wire.Epoch(0, 0)
 _EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
@@ -151,12 +155,14 @@ class EventLog:
         stream = zlib.decompressobj(_GZIP)
         rest = b""
         with self.path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
+            while not stream.eof and (chunk := stream.unconsumed_tail or file.read(_CHUNK)):
                 try:
-                    *lines, rest = (rest + stream.decompress(chunk)).split(b"\n")
+                    *lines, rest = (rest + stream.decompress(chunk, _MOST_UNPACKED)).split(b"\n")
                 except zlib.error:
                     break
                 yield from lines
+                if len(rest) > LONGEST_LINE:
+                    raise LogError(f"{self.path} has a line of more than {LONGEST_LINE} bytes")
         self.is_complete = stream.eof and not rest
 
 

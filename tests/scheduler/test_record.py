@@ -3,12 +3,14 @@
 import gzip
 import json
 import stat
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from octavo_scheduler import event_log
 from octavo_scheduler.core import Core, Settings
 from octavo_scheduler.core.events import Drain, Event, Pin, Resume, StepDone, Tick
 from octavo_scheduler.core.explain import explain
@@ -334,6 +336,20 @@ def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_bytes(gzip.compress(f"{header}\n{line}\n".encode()))
     with pytest.raises(LogError, match="line 2 is no entry of a log"):
         list(EventLog(tmp_path / "log"))
+
+
+def test_what_unpacks_to_a_line_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "LONGEST_LINE", 1 << 21)
+    (tmp_path / "log").write_bytes(gzip.compress(b" " * (100 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LogError, match="has a line of more than 2097152 bytes"):
+            EventLog(tmp_path / "log")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def rewritten(path: Path, change: Any) -> Path:
