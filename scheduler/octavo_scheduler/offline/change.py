@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from octavo_scheduler import limits
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Joined
 
@@ -17,6 +19,13 @@ POOL_NAMES = {
     "max_step_tokens": "max_step_tokens",
 }
 """Of every worker, as they are called here and in its Joined."""
+MOST = {
+    "device_pages": limits.MAX_WORKER_PAGES,
+    "host_pages": limits.MAX_WORKER_PAGES,
+    "max_slots": limits.MAX_WORKER_SLOTS,
+}
+"""What a worker may have in a Hello, too."""
+RATES = ("copy_bytes_per_second", "prefill_tokens_per_second")
 SETTING_KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if get_origin(kind) is not Mapping}
 NAMES = sorted({*POOL_NAMES, *SETTING_KINDS})
 
@@ -40,8 +49,14 @@ class Change:
             if name not in NAMES or not equals:
                 raise ValueError(f"{name} is nothing that can be changed; these can: {', '.join(NAMES)}")
         for name, value in pool.items():
-            if value < (0 if name == "host_pages" else 1):
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            least = 0 if name == "host_pages" else 1
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if value > (most := MOST.get(name, limits.MAX_CONTEXT_TOKENS)):
+                raise ValueError(f"{name} must be at most {most}, not {value}")
+        for name in RATES:
+            if not 0 < settings.get(name, 1) < inf:
+                raise ValueError(f"{name} must be above 0 and finite, not {settings[name]}")
         return cls(settings, pool)
 
     def of_settings(self, settings: Settings) -> Settings:
