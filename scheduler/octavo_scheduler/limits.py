@@ -26,6 +26,10 @@ MAX_REQUEST_ID_BYTES = 128
 MAX_TENANT_BYTES = 128
 MAX_PIN_NAME_BYTES = 256
 MAX_PINS = 256
+MAX_PINNED_TOKENS = 1 << 20
+"""Of all pins together: their keys are computed anew for every new pin, worker and list, while the streams wait."""
+MAX_EXPLANATIONS = 16
+"""Requests of one name that are explained at once, the oldest ones: clients choose names, and all may choose the same."""
 MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0
