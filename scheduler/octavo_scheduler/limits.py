@@ -2,6 +2,8 @@
 
 GRPC_MESSAGE_BYTES = 16 << 20
 GRPC_METADATA_BYTES = 16 << 10
+GRPC_PENDING_CALLS = 1 << 16
+"""Calls that have come and that no servicer has looked at yet."""
 ZMQ_MESSAGE_BYTES = 64 << 20
 
 MAX_WORKER_ID_BYTES = 128
