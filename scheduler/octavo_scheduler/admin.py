@@ -54,7 +54,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             alive = [id for id in ids if id in core.requests] or ids[:1]
             return pb.ExplainResponse(
                 explanations=[
-                    pb.Explanation(id=id if id in core.requests else "", text=explain(core, id, now)) for id in alive
+                    pb.Explanation(id=id if id in core.requests else "", text=explain(core, id, now))
+                    for id in alive[: limits.MAX_EXPLANATIONS]
                 ]
             )
 
@@ -87,6 +88,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         def pin(core: Core, now: float, outputs: list[Output]) -> pb.PinResponse:
             if len(core.pins) >= limits.MAX_PINS and request.name not in core.pins:
                 raise Overloaded(f"there are {len(core.pins)} pins already, which is the limit")
+            pinned = sum(len(pin.tokens) for name, pin in core.pins.items() if name != request.name)
+            if pinned + len(tokens) > limits.MAX_PINNED_TOKENS:
+                raise Overloaded(
+                    f"{pinned} tokens are pinned already; {len(tokens)} more would be above the limit of "
+                    f"{limits.MAX_PINNED_TOKENS}"
+                )
             outputs += core.apply(events.Pin(name=request.name, tokens=tokens, salt=request.salt), now)
             return pb.PinResponse(tokens=len(tokens))
 

@@ -34,6 +34,10 @@ FLUSH_SECONDS = 1.0
 
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK = 1 << 16
+_MOST_UNPACKED = 1 << 20
+"""Bytes that are unpacked at once."""
+LONGEST_LINE = 1 << 27
+"""Bytes. The longest prompt that a scheduler lets in makes a shorter one."""
 _NO_EPOCH = wire.Epoch(0, 0)
 _EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
@@ -129,14 +133,14 @@ class EventLog:
         for number, line in enumerate(lines, start=2):
             try:
                 yield _to_entry(json.loads(line))
-            except (ValueError, TypeError, KeyError, IndexError, UnknownField) as error:
+            except (ValueError, TypeError, KeyError, IndexError, RecursionError, UnknownField) as error:
                 raise LogError(f"{self.path}: line {number} is no entry of a log: {error}") from error
 
     def _header(self) -> Header:
         try:
             values = json.loads(next(self._lines(), b""))
             version = values["octavo_log"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise LogError(f"{self.path} is not a log of octavo") from error
         if version != VERSION:
             raise LogError(f"{self.path} has format {version}; this version reads {VERSION}")
@@ -151,12 +155,14 @@ class EventLog:
         stream = zlib.decompressobj(_GZIP)
         rest = b""
         with self.path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
+            while not stream.eof and (chunk := stream.unconsumed_tail or file.read(_CHUNK)):
                 try:
-                    *lines, rest = (rest + stream.decompress(chunk)).split(b"\n")
+                    *lines, rest = (rest + stream.decompress(chunk, _MOST_UNPACKED)).split(b"\n")
                 except zlib.error:
                     break
                 yield from lines
+                if len(rest) > LONGEST_LINE:
+                    raise LogError(f"{self.path} has a line of more than {LONGEST_LINE} bytes")
         self.is_complete = stream.eof and not rest
 
 
@@ -175,11 +181,11 @@ def _to_line(entry: Entry) -> list[Any]:
 def _to_entry(line: list[Any]) -> Entry:
     match line:
         case ["submit", now, spec]:
-            return Submit(now, from_plain(RequestSpec, spec))
+            return Submit(float(now), from_plain(RequestSpec, spec))
         case ["abort", now, request, at, branch]:
-            return Abort(now, request, at, branch)
+            return Abort(float(now), request, at, branch)
         case ["plan", now, worker, digest]:
-            return Plan(now, worker, digest)
+            return Plan(float(now), worker, digest)
         case ["apply", now, kind, event]:
-            return Apply(now, from_plain(_EVENTS[kind], event))
+            return Apply(float(now), from_plain(_EVENTS[kind], event))
     raise ValueError(f"{line[0]} with {len(line) - 1} values")

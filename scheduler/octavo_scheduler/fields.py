@@ -35,6 +35,8 @@ def from_plain(record: type[T], values: Mapping[str, Any]) -> T:
     """The record that `to_plain` was given. Raises UnknownField; TypeError or ValueError for values that make no record."""
     kind: Any = record
     kinds = _kinds(kind)
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{kind.__name__} stands as its fields, not as a {type(values).__name__}")
     unknown = values.keys() - kinds.keys()
     if unknown:
         raise UnknownField(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")

@@ -2,6 +2,8 @@
 
 GRPC_MESSAGE_BYTES = 16 << 20
 GRPC_METADATA_BYTES = 16 << 10
+GRPC_PENDING_CALLS = 1 << 16
+"""Calls that have come and that no servicer has looked at yet."""
 ZMQ_MESSAGE_BYTES = 64 << 20
 
 MAX_WORKER_ID_BYTES = 128
@@ -25,6 +27,10 @@ MAX_REQUEST_ID_BYTES = 128
 MAX_TENANT_BYTES = 128
 MAX_PIN_NAME_BYTES = 256
 MAX_PINS = 256
+MAX_PINNED_TOKENS = 1 << 20
+"""Of all pins together: their keys are computed anew for every new pin, worker and list, while the streams wait."""
+MAX_EXPLANATIONS = 16
+"""Requests of one name that are explained at once, the oldest ones: clients choose names, and all may choose the same."""
 MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0

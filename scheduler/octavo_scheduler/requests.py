@@ -103,6 +103,7 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
     stopping, scheduling = options.stopping, options.scheduling
     _require(len(label.encode()) <= limits.MAX_REQUEST_ID_BYTES, "request_id is too long")
     _require(len(scheduling.tenant.encode()) <= limits.MAX_TENANT_BYTES, "tenant is too long")
+    _require(len(scheduling.cache_salt.encode()) <= limits.MAX_TENANT_BYTES, "cache_salt is too long")
     ends = frozenset() if stopping.ignore_eos else model.end_token_ids
     spec = RequestSpec(
         id=arrival.id,

@@ -42,6 +42,9 @@ SERVER_OPTIONS = [
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES),
     ("grpc.max_metadata_size", limits.GRPC_METADATA_BYTES),
     ("grpc.so_reuseport", 0),
+    # Else gRPC itself cancels calls of a burst at random; a full queue is to refuse them, with a time to try again.
+    ("grpc.server.max_pending_requests", limits.GRPC_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", limits.GRPC_PENDING_CALLS),
 ]
 
 DRAIN_SECONDS = 30.0

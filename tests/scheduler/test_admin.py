@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from octavo.v1 import admin_pb2 as pb
 from octavo_client.errors import InvalidRequest, Overloaded, RequestError, ServerFault
+from octavo_scheduler import limits
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output
-from octavo_scheduler.limits import MAX_PINS
+from octavo_scheduler.limits import MAX_EXPLANATIONS, MAX_PINS
 from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
@@ -122,6 +123,28 @@ async def test_what_cannot_be_done_has_a_status_and_a_sentence(service: PaperSer
     with pytest.raises(Overloaded, match=f"there are {MAX_PINS} pins already"):
         await client.pin("one more", {"prompt_token_ids": [1]})
     await client.pin("0", {"prompt_token_ids": [2]})
+
+
+async def test_pins_have_a_limit_in_tokens_too_since_their_keys_are_computed_while_streams_wait(
+    service: PaperService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_PINNED_TOKENS", 100)
+    await service.client.pin("a", {"prompt_token_ids": [1] * 60})
+    with pytest.raises(Overloaded, match="60 tokens are pinned already; 41 more would be above the limit of 100"):
+        await service.client.pin("b", {"prompt_token_ids": [1] * 41})
+    await service.client.pin("b", {"prompt_token_ids": [1] * 40})
+    await service.client.pin("a", {"prompt_token_ids": [2] * 60})
+    await service.client.unpin("b")
+    assert [(p.name, p.tokens) for p in await service.client.list_pins()] == [("a", 60)]
+
+
+async def test_of_many_requests_of_one_name_the_oldest_are_explained(service: PaperService) -> None:
+    """Explaining all of thousands would hold up every stream for seconds."""
+    answers = await service.ask_in_one_plan(*(("same", [number]) for number in range(MAX_EXPLANATIONS + 5)))
+    ids = [each.id for each in await service.client.list_requests()]
+    assert [each.id for each in await service.client.explain("same")] == ids[:MAX_EXPLANATIONS]
+    service.is_open.set()
+    await asyncio.gather(*answers)
 
 
 async def test_a_question_that_fails_ends_neither_loop_nor_service(

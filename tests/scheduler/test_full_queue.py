@@ -43,6 +43,23 @@ async def test_a_full_queue_is_resource_exhausted_and_says_when_to_try_again(stu
     waiting.pop().cancel()
 
 
+async def test_in_a_burst_too_every_call_beyond_the_queue_is_refused_and_none_is_cancelled(stub: Any) -> None:
+    """gRPC cancels calls at random when more than a thousand wait to be looked at, unless it is told not to."""
+
+    async def ask() -> grpc.StatusCode:
+        try:
+            await stub.Generate(request(queue_seconds=60), timeout=60)
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    calls = [asyncio.create_task(ask()) for _ in range(2500)]
+    ended = asyncio.as_completed(calls)
+    assert {await next(ended) for _ in range(2499)} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    (waiting,) = (call for call in calls if not call.done())
+    waiting.cancel()
+
+
 async def test_a_request_that_has_not_started_by_its_queue_deadline_ends(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Generate(request(queue_seconds=0.05), timeout=20)

@@ -3,12 +3,14 @@
 import gzip
 import json
 import stat
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from octavo_scheduler import event_log
 from octavo_scheduler.core import Core, Settings
 from octavo_scheduler.core.events import Drain, Event, Pin, Resume, StepDone, Tick
 from octavo_scheduler.core.explain import explain
@@ -295,6 +297,8 @@ def test_pseudonyms_remember_live_requests_only() -> None:
         (b"", "is not a log"),
         (b"GGUF something", "is not a log"),
         (gzip.compress(b"[1, 2]\n"), "is not a log"),
+        (gzip.compress(b"[" * 100_000 + b"\n"), "is not a log"),
+        (gzip.compress(b'{"octavo_log":1,"has_tokens":false,"settings":[]}\n'), "Settings stands as its fields"),
         (gzip.compress(b'{"octavo_log": 2}\n'), "has format 2; this version reads 1"),
         (
             gzip.compress(b'{"octavo_log":1,"has_tokens":false,"settings":{"colour":1}}\n'),
@@ -317,8 +321,14 @@ def test_a_file_that_is_no_log_is_refused_in_a_sentence(tmp_path: Path, content:
         '["apply",1.0,"Meteor",{}]',
         '["apply",1.0,"StepDone",{"step":1}]',
         '["submit",1.0,{"id":"a","colour":1,"prompt":""}]',
+        '["apply",1.0,"StepDone",[1]]',
+        '["submit",1.0,null]',
+        '["submit",1.0,{"id":"a","prompt":"","sampling":1}]',
+        '["plan",null,"w",null]',
+        '["plan","noon","w",null]',
         "[]",
         "7",
+        "[" * 100_000,
     ],
 )
 def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str) -> None:
@@ -326,6 +336,20 @@ def test_a_line_that_is_no_entry_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "log").write_bytes(gzip.compress(f"{header}\n{line}\n".encode()))
     with pytest.raises(LogError, match="line 2 is no entry of a log"):
         list(EventLog(tmp_path / "log"))
+
+
+def test_what_unpacks_to_a_line_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "LONGEST_LINE", 1 << 21)
+    (tmp_path / "log").write_bytes(gzip.compress(b" " * (100 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LogError, match="has a line of more than 2097152 bytes"):
+            EventLog(tmp_path / "log")
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def rewritten(path: Path, change: Any) -> Path:

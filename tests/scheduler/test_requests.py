@@ -70,6 +70,7 @@ def test_a_queue_deadline_counts_from_the_arrival(model: ServedModel) -> None:
         (options(output=pb.OutputOptions(logprobs=0)), "output.logprobs is not supported"),
         (options(constraint=pb.OutputConstraint(regex="a")), "constraint is not supported"),
         (options(scheduling=pb.SchedulingOptions(tenant="t" * 200)), "tenant is too long"),
+        (options(scheduling=pb.SchedulingOptions(cache_salt="s" * 129)), "cache_salt is too long"),
         (options(scheduling=pb.SchedulingOptions(queue_seconds=0.0)), "queue_seconds is 0.0; it must lie in"),
         (options(scheduling=pb.SchedulingOptions(queue_seconds=math.nan)), "queue_seconds is nan"),
         (options(scheduling=pb.SchedulingOptions(queue_seconds=3601.0)), "queue_seconds is 3601.0"),

@@ -66,8 +66,7 @@ def _mend(pool: PagePool, tables: Sequence[Table], steps: Collection[int]) -> tu
         broken.setdefault(page, law)
     nowhere = broken.pop(NULL_PAGE, None)
     num_low = sum(pool.refs[page] < named[page] for page in broken)
-    for page, law in broken.items():
-        pool.quarantine(page, named[page], law)
+    pool.quarantine({page: (named[page], law) for page, law in broken.items()})
     wrong = [] if broken else list(broken_counts(pool, named))
     if broken or wrong:
         pool.recount()

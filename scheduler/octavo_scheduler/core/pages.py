@@ -10,7 +10,7 @@ belongs to nobody. A page that is given back more often than it was taken is qua
 So is one that the auditor doubts. It may still be in tables, whose sequences read on; it counts as quarantined, not as held.
 """
 
-from collections.abc import Collection, KeysView, Sequence
+from collections.abc import Collection, KeysView, Mapping, Sequence
 from typing import NamedTuple
 
 NULL_PAGE = 0
@@ -105,11 +105,12 @@ class PagePool:
 
         The last page of a block table becomes the oldest of the cached ones, so that prefixes lose their tails first.
         """
+        doubtful: dict[int, tuple[int, str]] = {}
         for page in reversed(pages):
             if page == NULL_PAGE:
                 continue
             if self.refs[page] <= 0:
-                self.quarantine(page, 0, f"page {page} is given back more often than it was taken")
+                doubtful[page] = 0, f"page {page} is given back more often than it was taken"
                 continue
             self.refs[page] -= 1
             last = max(until or 0, self._named_until.pop(page, 0))
@@ -125,6 +126,8 @@ class PagePool:
                 self.fenced.setdefault(last, []).append(page)
             else:
                 self._rest(page)
+        if doubtful:
+            self.quarantine(doubtful)
 
     def lift(self, step: int) -> None:
         """Step `step` is done: what was fenced for it is free or cached."""
@@ -164,19 +167,20 @@ class PagePool:
         self.cached.clear()
         self.kept.clear()
 
-    def quarantine(self, page: int, references: int, why: str) -> None:
-        """Nobody gets this page any more. `references`: the tables that name it now, and may go on reading it."""
-        self.refs[page] = references
-        self.quarantined.add(page)
-        self.complaints.append(why)
-        self.cached.pop(page, None)
-        self.kept.pop(page, None)
-        self._named_until.pop(page, None)
-        if page in self._content:
-            self._forget(page)
+    def quarantine(self, doubtful: Mapping[int, tuple[int, str]]) -> None:
+        """Nobody gets these pages any more. For each: the tables that name it now, and may go on reading it; and why."""
+        for page, (references, why) in doubtful.items():
+            self.refs[page] = references
+            self.quarantined.add(page)
+            self.complaints.append(why)
+            self.cached.pop(page, None)
+            self.kept.pop(page, None)
+            self._named_until.pop(page, None)
+            if page in self._content:
+                self._forget(page)
         for pages in (self.free, *self.fenced.values()):
-            while page in pages:
-                pages.remove(page)
+            if not doubtful.keys().isdisjoint(pages):
+                pages[:] = [page for page in pages if page not in doubtful]
 
     def recount(self) -> None:
         """Computes anew what is counted along the way."""

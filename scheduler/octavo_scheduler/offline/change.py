@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from octavo_scheduler import limits
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Joined
 
@@ -17,6 +18,12 @@ POOL_NAMES = {
     "max_step_tokens": "max_step_tokens",
 }
 """Of every worker, as they are called here and in its Joined."""
+MOST = {
+    "device_pages": limits.MAX_WORKER_PAGES,
+    "host_pages": limits.MAX_WORKER_PAGES,
+    "max_slots": limits.MAX_WORKER_SLOTS,
+}
+"""What a worker may have in a Hello, too."""
 SETTING_KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if get_origin(kind) is not Mapping}
 NAMES = sorted({*POOL_NAMES, *SETTING_KINDS})
 
@@ -62,6 +69,9 @@ def _count(name: str, text: str) -> int:
     least = 0 if name == "host_pages" else 1
     if count < least:
         raise ValueError(f"{name} must be at least {least}, not {count}")
+    most = MOST.get(POOL_NAMES[name], limits.MAX_CONTEXT_TOKENS)
+    if count > most:
+        raise ValueError(f"{name} must be at most {most}, not {count}")
     return count
 
 

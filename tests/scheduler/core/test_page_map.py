@@ -74,6 +74,6 @@ def test_a_quarantined_page_is_shown_as_such_while_it_is_still_in_a_table() -> N
     table.turn()
     worker = table.core.workers["w"]
     page = worker.running[0].table[0]
-    worker.device.quarantine(page, 1, "for the test")
+    worker.device.quarantine({page: (1, "for the test")})
     assert page_states(worker, Tier.DEVICE)[page - 1] is PageState.QUARANTINED
     assert runs(page_states(worker, Tier.DEVICE))[0] == (PageState.QUARANTINED, 1)

@@ -1,5 +1,11 @@
+from collections.abc import Iterator
+
 import pytest
+from octavo_scheduler.core.events import Tick
 from octavo_scheduler.core.pages import NULL_PAGE, PagePool
+
+from tests.doubles.paper_worker import PaperWorker
+from tests.doubles.table_top import TableTop
 
 
 def conserve(pool: PagePool) -> None:
@@ -66,3 +72,41 @@ def test_the_peak_is_remembered() -> None:
     pool.give_back(pool.take(3) or [])
     pool.take(1)
     assert pool.peak_held == 3
+
+
+class Watched(list[int]):
+    """A free list that counts how often it is gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += 1
+        return super().__iter__()
+
+    def __contains__(self, page: object) -> bool:
+        self.looks += 1
+        return super().__contains__(page)
+
+
+def test_a_table_that_is_given_back_twice_costs_no_look_at_all_free_pages_for_each_of_its_pages() -> None:
+    pool = PagePool(1000)
+    table = pool.take(400) or []
+    pool.give_back(table)
+    pool.free = free = Watched(pool.free)
+    pool.give_back(table)
+    assert pool.quarantined == set(table)
+    assert free.looks < 5
+    assert len(pool.complaints) == 400
+    conserve(pool)
+
+
+def test_a_table_that_leaks_costs_no_look_at_all_free_pages_for_each_of_its_pages() -> None:
+    worker = PaperWorker(pages=1000)
+    table = TableTop(w=worker)
+    pool = table.core.workers["w"].device
+    leaked = pool.take(400) or []
+    pool.free = free = Watched(pool.free)
+    table.core.apply(Tick(), 1.0)
+    assert pool.quarantined == set(leaked)
+    assert free.looks < 10
+    conserve(pool)
