@@ -15,6 +15,7 @@ from octavo_scheduler.core.worker import Worker
 
 from tests.simulation import laws
 from tests.simulation.coverage import Coverage
+from tests.simulation.fairness import Fairness
 from tests.simulation.oracle import Oracle
 from tests.simulation.violation import Violation
 
@@ -75,13 +76,16 @@ class WatchedCore(Core):
         self._salts: dict[bytes, str] = {}
         """Under which salt a key was made."""
         self._overtakes_left: dict[Sequence, int] = {}
+        self.fairness = Fairness(self)
+        self._num_stale = 0
         self._requests: dict[str, Request] = {}
 
     # the verbs --------------------------------------------------------------------------------------------------------
 
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
-        is_full = self._is_full(spec)
+        is_full, least = self._is_full(spec), self.fairness.least_given(spec)
         outputs = super().submit(spec, now)
+        self.fairness.submitted(spec, least, outputs)
         if self.tell:
             self.tell(f"{spec} -> {outputs}")
         self._check_admission(spec, outputs, is_full)
@@ -146,7 +150,11 @@ class WatchedCore(Core):
         wrote: list[Written] = []
         if isinstance(event, events.StepDone):
             wrote = self._check_answer(event)
+        if isinstance(event, events.StepDone | events.Nack):
+            self._num_stale += self._is_stale(event)
         outputs = super().apply(event, now)
+        if self.counters.stale_messages != self._num_stale:
+            raise Violation(f"{self._num_stale} messages were stale, not {self.counters.stale_messages}")
         if self.tell:
             self.tell(f"{event} -> {outputs}")
         if isinstance(event, events.Joined):
@@ -157,6 +165,14 @@ class WatchedCore(Core):
         is_flush = isinstance(event, events.Flush)
         self._check(workers, (row.request for row in wrote), wrote, is_flush=is_flush)
         return self._heard(outputs, now)
+
+    def _is_stale(self, event: "events.StepDone | events.Nack") -> bool:
+        """Whether it speaks of a step that is not the one to be answered (or, for a Nack, of one answered already)."""
+        worker = self.workers.get(event.worker)
+        if worker is None or not worker.in_flight:
+            return True
+        first = worker.in_flight[0].step
+        return first > event.step if isinstance(event, events.Nack) else first != event.step
 
     def _tick(self, event: events.Tick, now: float) -> list[Output]:
         self.num_ticks += 1
@@ -177,7 +193,9 @@ class WatchedCore(Core):
         self.undelivered += outputs
         for name in dict.fromkeys(output.request for output in outputs if isinstance(output, Finished | Refused)):
             if name not in self.oracle.live and name in self._requests:
-                self._hold(laws.broken_by_ended(self._requests.pop(name)))
+                request = self._requests.pop(name)
+                self.fairness.ended(request.sequences)
+                self._hold(laws.broken_by_ended(request))
         return outputs
 
     # before an event --------------------------------------------------------------------------------------------------
@@ -363,6 +381,7 @@ class WatchedCore(Core):
 
     def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
         """I5, I7, I17 at admission."""
+        fresh: list[Sequence] = []
         for new in plan.new_slots:
             sequence = new.sequence
             asked = self.oracle.asked[sequence.request.spec.id]
@@ -373,9 +392,12 @@ class WatchedCore(Core):
                 raise Violation("a prefix is known by the same key under another salt")
             if asked.planned_at is None:
                 asked.planned_at, asked.num_cached = now, new.num_computed
+                fresh.append(sequence)
             self._overtakes_left.pop(sequence, None)
         if len(self.workers) == 1 and plan.new_slots:
             self._count_overtakes(worker, plan, now)
+        if len(self.stays) == 1 and self.settings.max_tenant_share == 1:
+            self.fairness.admitted(worker, fresh, self.waiting)
 
     def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
         """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""

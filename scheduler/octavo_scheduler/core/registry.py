@@ -18,7 +18,6 @@ class Registry:
     """Owned by the core. Size is O(live requests)."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
-        self.settings = settings
         self.counters = counters
         self.requests: dict[str, Request] = {}
         self.waiting = Waiting(settings)

@@ -1,0 +1,59 @@
+"""Who is passed over, who is lifted, who is sent away until when: what policy promises, counted independently of it."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from octavo_scheduler.core import Core
+from octavo_scheduler.core.events import Output, Refused
+from octavo_scheduler.core.pace import LONGEST_WAIT, SHORTEST_WAIT
+from octavo_scheduler.core.request import RequestSpec, Sequence
+from octavo_scheduler.core.waiting import is_new
+from octavo_scheduler.core.worker import Worker
+
+from tests.simulation.violation import Violation
+
+
+class Fairness:
+    """Looks at a core before and after it is told something."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._passed: Counter[Sequence] = Counter()
+
+    def least_given(self, spec: RequestSpec) -> float | None:
+        """The least counter in the request's class of those with a line; None if its own tenant has one already."""
+        group = self.core.waiting._classes.get(spec.priority)
+        accounts = list(group._accounts.values()) if group is not None else []
+        if any(account.tenant == spec.tenant and account.line for account in accounts):
+            return None
+        return min((account.counter for account in accounts if account.line), default=None)
+
+    def submitted(self, spec: RequestSpec, least: float | None, outputs: Iterable[Output]) -> None:
+        request = self.core.requests.get(spec.id)
+        if request is not None and least is not None and request.account.counter < least:
+            raise Violation(f"the tenant of {spec.id} comes back and was given less than everybody who waits")
+        for output in outputs:
+            seconds = output.retry_after if isinstance(output, Refused) else None
+            if seconds is not None and not SHORTEST_WAIT <= seconds <= LONGEST_WAIT:
+                raise Violation(f"{spec.id} shall come back in {seconds} s")
+        if self.core.waiting.pace.rate < 0:
+            raise Violation("the queue moves backwards")
+
+    def admitted(self, worker: Worker, fresh: list[Sequence], waiting: Iterable[Sequence]) -> None:
+        """With one worker and no shares a fresh sequence goes before older ones of its tenant so many times at most."""
+        for sequence in fresh:
+            self._passed.pop(sequence, None)
+        for other in waiting:
+            if other in fresh or other.faults or not is_new(other) or other.longest > worker.capacity:
+                continue
+            self._passed[other] += sum(
+                new.request.account is other.request.account and other.order < new.order for new in fresh
+            )
+            if self._passed[other] > self.core.settings.max_overtakes:
+                raise Violation(
+                    f"{other.request.spec.id} was passed over {self._passed[other]} times by its own tenant"
+                )
+
+    def ended(self, sequences: Iterable[Sequence]) -> None:
+        for sequence in sequences:
+            self._passed.pop(sequence, None)
