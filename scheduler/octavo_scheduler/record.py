@@ -89,7 +89,8 @@ class Recorder(Core):
     def discard(self) -> None:
         """Removes the log: nothing was to be recorded after all."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of a full disk; what could not be started is worth a sentence of its own
+                self._file.close()
             self._file.path.unlink()
             self._file = None
 

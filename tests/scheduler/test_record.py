@@ -272,6 +272,20 @@ def test_a_full_disk_ends_the_recording_and_not_the_service(
     assert len(table.tokens["a"]) == 3
 
 
+def test_on_a_full_disk_too_a_log_of_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, recorder = recorded(tmp_path / "log")
+
+    close = LogWriter.close
+
+    def fail(writer: LogWriter) -> None:
+        close(writer)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LogWriter, "close", fail)
+    recorder.discard()
+    assert not (tmp_path / "log").exists()
+
+
 def test_a_request_that_is_refused_for_its_id_leaves_no_trace(tmp_path: Path) -> None:
     table, recorder = recorded(tmp_path / "log")
     table.submit("a", [1, 2, 3], 4)
