@@ -5,7 +5,7 @@ from collections import Counter
 from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.policy import jumped_by
-from octavo_scheduler.core.prefix import find_page, find_prefix
+from octavo_scheduler.core.prefix import Hit, find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import RequestState, SequenceMove, SequenceState
 from octavo_scheduler.core.tiers import bring_up, swap_in
@@ -22,6 +22,8 @@ class Admission:
         self.worker = draft.worker
         self.waiting = waiting
         self.now = now
+        self._hits: list[Hit] = []
+        """The prefix of the sequence last looked at: looking again would cost long prompts as much again."""
         self.raised: Sequence | None = None
         """The candidate that goes first because it has waited longest."""
         self._promised: Counter[str] | None = None
@@ -147,12 +149,13 @@ class Admission:
 
     def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
-        held, device = 0, self.worker.device
-        if sequence.state is SequenceState.WAITING:
-            held = sum(hit.pool is device and device.refs[hit.page] > 0 for hit in find_prefix(self.worker, sequence))
+        device = self.worker.device
+        self._hits = find_prefix(self.worker, sequence) if sequence.state is SequenceState.WAITING else []
+        held = sum(hit.pool is device and device.refs[hit.page] > 0 for hit in self._hits)
         return self.worker.num_pages(len(sequence.tokens)) - held
 
     def _start(self, sequence: Sequence) -> bool:
+        """Of the sequence that `needed` has just been asked about; False when it cannot be moved back."""
         worker = self.worker
         if sequence.state is SequenceState.SWAPPED:
             if not swap_in(worker, sequence, self.draft.plan):
@@ -170,8 +173,7 @@ class Admission:
         return True
 
     def _share_prefix(self, sequence: Sequence) -> None:
-        hits = find_prefix(self.worker, sequence)
-        sequence.table = bring_up(self.worker, hits, self.draft.plan)
-        sequence.computed = sequence.planned = len(hits) * self.worker.page_size
+        sequence.table = bring_up(self.worker, self._hits, self.draft.plan)
+        sequence.computed = sequence.planned = len(self._hits) * self.worker.page_size
         if sequence.request.state is RequestState.QUEUED:
             sequence.request.num_cached = sequence.computed
