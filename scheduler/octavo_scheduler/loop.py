@@ -193,7 +193,9 @@ class Loop:
         for member in [m for m in self.members.values() if m.worker == worker or m.peer == peer]:
             if member.peer == peer or not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
                 outputs += self._lose(member, now, "it dials again")
-        refusal = objection(greeting, self.weights_digest, self._vocab_size, {m.worker for m in self.members.values()})
+        is_served = bool(self.members or self.core.requests)
+        weights_digest = self.weights_digest if is_served else None  # else any weights may be the ones served next
+        refusal = objection(greeting, weights_digest, self._vocab_size, {m.worker for m in self.members.values()})
         if refusal is not None:
             log.warning("worker %s is refused: %s", worker, refusal[1])
             self._link.send(peer, wire.encode_refusal(*refusal))
@@ -230,7 +232,4 @@ class Loop:
     def _lose(self, member: Member, now: float, why: str, *, is_crash: bool = True) -> list[Output]:
         log.warning("worker %s is gone: %s", member.worker, why)
         del self.members[member.peer]
-        outputs = self.core.apply(Lost(member.worker, is_crash), now)
-        if not self.members and not self.core.requests:
-            self.weights_digest = None
-        return outputs
+        return self.core.apply(Lost(member.worker, is_crash), now)

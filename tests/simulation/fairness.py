@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from octavo_scheduler.core import Core
+from octavo_scheduler.core import Core, policy
 from octavo_scheduler.core.events import Output, Refused
 from octavo_scheduler.core.pace import LONGEST_WAIT, SHORTEST_WAIT
 from octavo_scheduler.core.request import RequestSpec, Sequence
@@ -11,6 +11,8 @@ from octavo_scheduler.core.waiting import is_new
 from octavo_scheduler.core.worker import Worker
 
 from tests.simulation.violation import Violation
+
+policy.MOST_IDLE_ACCOUNTS = 0  # a simulation has few tenants; those that went shall be forgotten all the same
 
 
 class Fairness:
@@ -53,6 +55,19 @@ class Fairness:
                 raise Violation(
                     f"{other.request.spec.id} was passed over {self._passed[other]} times by its own tenant"
                 )
+
+    def shares(self, worker: Worker) -> None:
+        """While no step failed: a tenant's running sequences fit its share at their longest, or are all of one request."""
+        most = int(worker.device.total * self.core.settings.max_tenant_share)
+        pages: Counter[str] = Counter()
+        requests: dict[str, set[str]] = {}
+        for sequence in worker.running:
+            spec = sequence.request.spec
+            pages[spec.tenant] += worker.num_pages(sequence.longest - 1) * (1 + sequence.request.num_unborn)
+            requests.setdefault(spec.tenant, set()).add(spec.id)
+        for tenant, ids in requests.items():
+            if len(ids) > 1 and pages[tenant] > most:
+                raise Violation(f"tenant {tenant} may come to need {pages[tenant]} pages of {worker.id} and has {most}")
 
     def ended(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:

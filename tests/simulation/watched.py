@@ -1,5 +1,6 @@
 """The production core under observation: after every event the laws hold for what it touched, or Violation is raised."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Written:
     tokens: list[int]
     table: list[int]
     computed: int
+    before: int = 0
     arrival: Arrival | None = None
     """Or what came from another tier with the step."""
 
@@ -77,6 +79,8 @@ class WatchedCore(Core):
         """Under which salt a key was made."""
         self._overtakes_left: dict[Sequence, int] = {}
         self.fairness = Fairness(self)
+        self.num_given_up: Counter[SequenceState] = Counter()
+        """Victims, by what became of them."""
         self._num_stale = 0
         self._requests: dict[str, Request] = {}
 
@@ -121,6 +125,7 @@ class WatchedCore(Core):
             if sequence.state is not SequenceState.RUNNING:
                 if must_swap and sequence.state is SequenceState.WAITING:
                     raise Violation("a sequence was dropped although swap was demanded and had room")
+                self.num_given_up[sequence.state] += 1
                 self.oracle.asked[sequence.request.spec.id].preemptions += 1
         if running and running[0].state is not SequenceState.RUNNING:
             raise Violation("the first of all sequences was preempted")
@@ -150,6 +155,8 @@ class WatchedCore(Core):
         wrote: list[Written] = []
         if isinstance(event, events.StepDone):
             wrote = self._check_answer(event)
+        if isinstance(event, events.Rates) and min(event.copy_bytes_per_second, event.prefill_tokens_per_second) < 0:
+            raise Violation(f"{event.worker} is said to copy backwards")
         if isinstance(event, events.StepDone | events.Nack):
             self._num_stale += self._is_stale(event)
         outputs = super().apply(event, now)
@@ -162,6 +169,8 @@ class WatchedCore(Core):
             worker = self.workers[event.worker]
             workers = (worker,)
             self._known[worker.device], self._known[worker.host] = {}, {}
+        if wrote and self.settings.prefix_cache:
+            self._check_published(event, wrote)
         is_flush = isinstance(event, events.Flush)
         self._check(workers, (row.request for row in wrote), wrote, is_flush=is_flush)
         return self._heard(outputs, now)
@@ -264,9 +273,10 @@ class WatchedCore(Core):
                         for position in range(sequence.computed, sequence.computed + count)
                     )
         return [
-            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count)
+            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count, s.computed)
             for s, count, _ in laws.rows_of(plan)
-        ] + [Written("", "", [], [], 0, arrival) for arrival in plan.arrivals]
+            if s.state is not SequenceState.DONE
+        ] + [Written("", "", [], [], 0, 0, arrival) for arrival in plan.arrivals]
 
     def _note_seen(self, plan: StepPlan, waiting: list[Sequence]) -> None:
         for what, happened in (
@@ -364,6 +374,23 @@ class WatchedCore(Core):
             if known.get(page) != held and not any(self._holds(row, worker, pool, page, held) for row in wrote):
                 raise Violation(f"page {page} can be found and no acknowledged step has just written that into it")
 
+    def _check_published(self, event: Event, wrote: "Iterable[Written]") -> None:
+        """A page can be found from the moment on that the step which filled it is acknowledged."""
+        worker = self.workers.get(event.worker) if isinstance(event, events.StepDone) else None
+        if worker is None or not isinstance(event, events.StepDone) or worker.acked != event.step or worker.full:
+            return
+        for row in wrote:
+            for number in range(row.before // worker.page_size, row.computed // worker.page_size):
+                page = row.table[number]
+                tokens = tuple(row.tokens[number * worker.page_size : (number + 1) * worker.page_size])
+                held = worker.device._content.get(page)
+                if worker.device.refs[page] and held is None and tokens not in self._tokens_found(worker):
+                    raise Violation(f"page {page} is full and its tokens cannot be found")
+
+    @staticmethod
+    def _tokens_found(worker: Worker) -> set[tuple[int, ...]]:
+        return {content.tokens for content in worker.device._content.values()}
+
     def _holds(self, row: "Written", worker: Worker, pool: PagePool, page: int, content: Content) -> bool:
         if row.arrival is not None:
             return row.arrival == (pool, page, content)
@@ -396,6 +423,8 @@ class WatchedCore(Core):
             self._overtakes_left.pop(sequence, None)
         if len(self.workers) == 1 and plan.new_slots:
             self._count_overtakes(worker, plan, now)
+        if self.settings.max_tenant_share < 1 and not any(asked.failures for asked in self.oracle.asked.values()):
+            self.fairness.shares(worker)
         if len(self.stays) == 1 and self.settings.max_tenant_share == 1:
             self.fairness.admitted(worker, fresh, self.waiting)
 

@@ -12,6 +12,7 @@ from random import Random
 from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Committed, Output
 from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.states import SequenceState
 from octavo_scheduler.loop import Loop
 
 from tests.simulation.coverage import Coverage
@@ -299,6 +300,11 @@ class World:
         for name, count in seen.items():
             if getattr(counters, name) != count:
                 raise Violation(f"{name} is counted as {getattr(counters, name)} and is {count}")
+        workers, given_up = self.core.workers.values(), self.core.num_given_up
+        for name, state in (("swaps", SequenceState.SWAPPED), ("drops", SequenceState.WAITING)):
+            total = getattr(counters, name) + sum(getattr(worker, f"num_{name}") for worker in workers)
+            if total != given_up[state]:
+                raise Violation(f"{total} {name} are counted, and {given_up[state]} took place")
 
 
 def run(seed: int, *, is_liveness: bool = False, coverage: Coverage | None = None) -> Outcome:
