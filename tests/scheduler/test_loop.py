@@ -400,6 +400,22 @@ def test_when_all_workers_are_gone_the_next_may_bring_other_weights(scripted: tu
     assert list(loop.core.workers) == ["next"]
 
 
+def test_other_weights_may_come_once_what_the_last_worker_left_behind_has_ended(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    loop, link, _ = with_plans_in_flight(scripted)
+    say(loop, link, goodbye=step_pb2.Goodbye())
+    hello = step_pb2.WorkerMessage(hello=PaperWorker().hello("next", b"other weights")).SerializeToString()
+    link.incoming.append((b"other", hello))
+    loop.turn(0)
+    assert not loop.core.workers, "a request lives that was begun with the first weights"
+    loop.post(lambda core, now: core.abort("r", now))
+    loop.turn(0)
+    link.incoming.append((b"other", hello))
+    loop.turn(0)
+    assert list(loop.core.workers) == ["next"]
+
+
 def test_measured_copy_rates_reach_the_core(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
     loop, link, _ = with_plans_in_flight(scripted)
     say(loop, link, result=step_pb2.StepResult(step=1, token=b"\1\0\0\0", swapped_bytes=3000, swap_seconds=2.0))
