@@ -27,7 +27,9 @@ class Draft:
     def row(self, sequence: Sequence, behind: int) -> bool:
         """Gives a running sequence, `behind` by so many tokens, its row, if pages can be had."""
         num_tokens = min(behind, self.budget, self.max_chunk)
-        if not self._make_room(sequence, num_tokens):
+        worker = self.worker
+        fits = sequence.planned + num_tokens <= len(sequence.table) * worker.page_size
+        if (worker.shared_gaps or not fits) and not self._make_room(sequence, num_tokens):
             return False
         self._enter(sequence, num_tokens, behind)
         return True
@@ -54,7 +56,7 @@ class Draft:
         """
         worker = self.worker
         while True:
-            num_copied = bool(worker.shared_gaps) and worker.shares_last_page(sequence)
+            num_copied = worker.shares_last_page(sequence)
             lacking = worker.num_pages(sequence.planned + num_tokens) - len(sequence.table) + num_copied
             if not lacking:
                 return True
@@ -90,7 +92,7 @@ class Draft:
         self.worker.held_tokens += num_tokens
         self.budget -= num_tokens
         request = sequence.request
-        if samples and request.num_unborn:
+        if samples and not request.is_answered and request.num_unborn:
             self._branch_off(sequence, num_tokens)
 
     def _branch_off(self, trunk: Sequence, num_tokens: int) -> None:
