@@ -9,6 +9,7 @@ import functools
 import queue
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,6 +23,9 @@ from octavo_client.params import SamplingParams
 
 T = TypeVar("T")
 
+LAST_SECONDS = 5.0
+"""How long the end of a program may wait for calls to be over."""
+
 
 @functools.cache
 def _background_loop() -> asyncio.AbstractEventLoop:
@@ -30,12 +34,23 @@ def _background_loop() -> asyncio.AbstractEventLoop:
     thread.start()
 
     def stop() -> None:
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(LAST_SECONDS)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
     atexit.register(stop)
     return loop
+
+
+async def _end_tasks() -> None:
+    """What a cancelled call leaves behind runs out, as in asyncio.run; it complains aloud when its loop ends before it."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
