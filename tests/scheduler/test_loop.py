@@ -152,6 +152,7 @@ def test_a_worker_that_talks_nonsense_is_dropped(service: Service) -> None:
     for _ in range(MOST_BAD_MESSAGES):
         socket.send(b"\xff")
     service.wait(lambda: service.ready == [True, False])
+    assert service.loop.num_bad == MOST_BAD_MESSAGES
     socket.close()
     context.term()
 
