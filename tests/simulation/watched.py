@@ -440,7 +440,8 @@ class WatchedCore(Core):
                 continue
             most = self._overtakes_left.setdefault(
                 sequence,
-                (before + len(worker.swapped)) * (RAISE_EVERY + settings.max_overtakes) + worker.joined.max_slots,
+                (before + len(worker.swapped) + len(worker.running)) * (RAISE_EVERY + settings.max_overtakes)
+                + worker.joined.max_slots,
             )
             self._overtakes_left[sequence] = most = most - sum(not new.sequence.faults for new in plan.new_slots)
             if most < 0:

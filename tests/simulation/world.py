@@ -283,9 +283,14 @@ class World:
                 if pool.num_free != pool.total or pool._content or pool._named_until:
                     raise Violation(f"{pool.num_free} of {pool.total} pages of {worker.id} are free at rest")
             station = self.stations.get(worker.id)
-            if station is not None and station.is_joined and station.paper.slots:
+            if station is not None and self._is_welcomed(station) and station.paper.slots:
                 raise Violation(f"{worker.id} still has slots at rest")
         self.loop.stop()
+
+    def _is_welcomed(self, station: Station) -> bool:
+        """Whether the station knows of its stay; a Welcome may still be on its way to one that dialled again."""
+        counters = {m.epoch.counter for m in self.loop.members.values() if m.worker == station.name}
+        return station.is_joined and station.epoch.counter in counters
 
     def _check_counters(self) -> None:
         counters, oracle = self.core.counters, self.oracle

@@ -112,6 +112,8 @@ class Sequence:
     """Prefix keys: the root's, then one for each full page of `key_page_size` tokens that was asked for."""
     key_page_size: int = 0
     overtaken: int = 0
+    num_raised: int = 0
+    """How often it went first because it had waited longest of all."""
     faults: int = 0
     """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""
     failed_on: str = ""

@@ -3,8 +3,8 @@
 No sequence starves. Of `RAISE_EVERY` admissions one goes to the sequence that has been waiting longest of all, whatever its
 class and tenant, if its request came more than `max_wait_seconds` ago. It is then offered first until it fits, and after
 `max_overtakes` admissions that passed it over because it did not fit, nobody passes it. So a sequence with k others in
-front of it in the order of waiting starts, once it has waited that long, after at most
-(k + 1) × (RAISE_EVERY + max_overtakes) further admissions, each of which ends in finite time.
+front of it in the order of waiting, or running (they may be preempted, and then go first once), starts, once it has waited
+that long, after at most (k + 1) × (RAISE_EVERY + max_overtakes) further admissions, each of which ends in finite time.
 """
 
 from bisect import bisect_left, insort
@@ -111,6 +111,7 @@ class Waiting:
     def admitted(self, sequence: Sequence, now: float, *, is_raised: bool) -> None:
         """It has its first row, or has one again. `is_raised`: it was offered first because it was the `oldest`."""
         self._num_since_raised = 0 if is_raised else self._num_since_raised + 1
+        sequence.num_raised += is_raised
         if is_new(sequence):
             sequence.request.account.charge_prompt(sequence.num_prompt - sequence.request.num_cached)
             self.pace.note(sequence.num_prompt, now)
@@ -177,4 +178,5 @@ class Waiting:
         arrived_by = now - self.settings.max_wait_seconds
         oldest = next((s for s in self._all if s.longest <= capacity or s.request.arrived_at > arrived_by), None)
         both = [s for s in (oldest, *worker.swapped) if s is not None and s.request.arrived_at <= arrived_by]
-        return min(both, key=lambda s: (s.request.arrival, s.branch), default=None)
+        # Whoever went first once, and was preempted again, lets the others go first once.
+        return min(both, key=lambda s: (s.num_raised, s.request.arrival, s.branch), default=None)
