@@ -160,3 +160,18 @@ def test_a_total_deadline_holds_beside_a_later_queue_deadline() -> None:
     table.now = 3.0
     table.apply(Tick())
     assert table.finished["r"].reason is FinishReason.DEADLINE
+
+
+def test_who_went_first_for_its_age_and_was_preempted_lets_the_others_go_first_once() -> None:
+    table = TableTop(Settings(max_wait_seconds=0.0), w=PaperWorker())
+    for name in ("old", "young"):
+        table.submit(name, [1, 2], 4)
+    old, young = (table.core.requests[name].sequences[0] for name in ("old", "young"))
+    waiting, worker = table.core.waiting, table.core.workers["w"]
+    waiting.discard(old)
+    worker.swapped.add(old)
+    waiting._num_since_raised = RAISE_EVERY
+    assert waiting.oldest(worker, 1.0) is old
+    waiting.admitted(old, 1.0, is_raised=True)
+    waiting._num_since_raised = RAISE_EVERY
+    assert waiting.oldest(worker, 1.0) is young
