@@ -143,11 +143,12 @@ def run_all(options: argparse.Namespace) -> int:
             print(f"stopped; {tally.seeds} seeds are kept", file=sys.stderr)
         pool.terminate()
     save(key, sources, tally)
-    report(key, options, tally, (tally.events - before) / (time.perf_counter() - started))
+    num_new = tally.events - before
+    report(key, options, tally, round(num_new / (time.perf_counter() - started)) if num_new else None)
     return 1 if tally.violations or tally.stuck else 0
 
 
-def report(key: str, options: argparse.Namespace, tally: Tally, events_per_second: float) -> None:
+def report(key: str, options: argparse.Namespace, tally: Tally, events_per_second: int | None) -> None:
     flag = " --liveness" if options.liveness else ""
     for seed, sentence in tally.violations + tally.stuck:
         print(f"seed {seed}: {sentence}\n  python -m benchmarks.simulate{flag} --seed {seed} --trace", file=sys.stderr)
@@ -163,7 +164,7 @@ def report(key: str, options: argparse.Namespace, tally: Tally, events_per_secon
         "short_seeds": tally.short_seeds,
         "violations": len(tally.violations),
         "stuck": len(tally.stuck),
-        "events_per_second": round(events_per_second),
+        "events_per_second": events_per_second,
         "events_per_core_second": round(tally.events / max(tally.busy_seconds, 1e-9)),
         "processes": options.processes,
         "met_too_rarely": sorted(name for name, count in tally.coverage.items() if count < ENOUGH),

@@ -2,12 +2,8 @@
 
 from collections import Counter
 
-FAULTS = (
-    *(
-        f"frame {kind} {way}"
-        for kind in ("lost", "delayed", "duplicated", "reordered", "garbled")
-        for way in ("up", "down")
-    ),
+STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed")
+WORLD_FAULTS = (
     "connection reset",
     "connection dark",
     "connection clogged",
@@ -22,10 +18,6 @@ FAULTS = (
     "other weights refused",
     "other protocol refused",
     "absurd pool refused",
-    "step failed",
-    "step failed half done",
-    "plan called invalid",
-    "result malformed",
     "result of an old epoch",
     "result from a stranger",
     "garbage from a member",
@@ -35,12 +27,21 @@ FAULTS = (
     "prefixes flushed",
     "prefix pinned",
     "prefix unpinned",
-    "poisonous request",
     "unknown request aborted",
     "request aborted twice",
     "live id submitted again",
     "cancel storm",
     "everything suspended",
+)
+FAULTS = (
+    *(
+        f"frame {kind} {way}"
+        for kind in ("lost", "delayed", "duplicated", "reordered", "garbled")
+        for way in ("up", "down")
+    ),
+    *WORLD_FAULTS,
+    *STEP_FAULTS,
+    "poisonous request",
 )
 """Every kind of fault. The JSON line shows how often each took place."""
 

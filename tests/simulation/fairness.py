@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from octavo_scheduler.core import Core, policy
+from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
 from octavo_scheduler.core.pace import LONGEST_WAIT, SHORTEST_WAIT
 from octavo_scheduler.core.request import RequestSpec, Sequence
@@ -11,8 +11,6 @@ from octavo_scheduler.core.waiting import is_new
 from octavo_scheduler.core.worker import Worker
 
 from tests.simulation.violation import Violation
-
-policy.MOST_IDLE_ACCOUNTS = 0  # a simulation has few tenants; those that went shall be forgotten all the same
 
 
 class Fairness:

@@ -10,8 +10,9 @@ from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
 from octavo_scheduler.core.states import WorkerState
 
+from tests.simulation.coverage import STEP_FAULTS
 from tests.simulation.paper import Paper
-from tests.simulation.scenario import STEP_FAULTS, draw_paper
+from tests.simulation.scenario import draw_paper
 from tests.simulation.station import Station
 from tests.simulation.violation import Violation
 

@@ -7,6 +7,7 @@ from random import Random
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.request import RequestSpec, Sampling
 
+from tests.simulation.coverage import STEP_FAULTS, WORLD_FAULTS
 from tests.simulation.network import FRAME_FAULTS, Weather
 from tests.simulation.paper import VOCAB_SIZE, Paper
 
@@ -48,39 +49,6 @@ class Scenario:
     def capacity(self, paper: Paper) -> int:
         """Longest sequence that a worker may hold."""
         return min(paper.max_context, int(paper.num_device * self.settings.max_tenant_share) * paper.page_size + 1)
-
-
-STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed")
-WORLD_FAULTS = (
-    "connection reset",
-    "connection dark",
-    "connection clogged",
-    "worker killed",
-    "worker left",
-    "worker frozen briefly",
-    "worker frozen long",
-    "worker drained",
-    "worker joined late",
-    "worker restarted at once",
-    "twin refused",
-    "other weights refused",
-    "other protocol refused",
-    "absurd pool refused",
-    "result of an old epoch",
-    "result from a stranger",
-    "garbage from a member",
-    "garbage from a stranger",
-    "scheduler paused briefly",
-    "scheduler paused long",
-    "prefixes flushed",
-    "prefix pinned",
-    "prefix unpinned",
-    "unknown request aborted",
-    "request aborted twice",
-    "live id submitted again",
-    "cancel storm",
-    "everything suspended",
-)
 
 
 def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:

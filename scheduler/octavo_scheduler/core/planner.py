@@ -81,7 +81,7 @@ class Planner:
     def _measure(self) -> None:
         worker = self.worker
         worker.forget_gaps()
-        held = worker.device.num_held * worker.page_size
+        filled, held = worker.filled_slots, worker.device.num_held * worker.page_size
         for utilisation in (worker.utilisation, worker.saturated) if self.waiting else (worker.utilisation,):
-            utilisation.filled += worker.filled_slots
+            utilisation.filled += filled
             utilisation.held += held
