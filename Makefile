@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
+KERNELS := kernels/octavo_kernels/cpu
+LIBRARY := $(KERNELS)/liboctavo_cpu.so
+RUN := $(RUN_STAMP) $(LIBRARY)
+DEV := $(DEV_STAMP) $(LIBRARY)
 
 SOURCES := protos scheduler worker kernels client benchmarks deploy tests
 TYPED := $(foreach folder,$(SOURCES),$(if $(shell find $(folder) -name '*.py' -print -quit 2>/dev/null),$(folder)))
@@ -28,17 +32,20 @@ help: ## List the targets
 
 install: $(RUN_STAMP) ## Install what running needs, and a small model to try it with
 
-demo: $(RUN_STAMP) ## Start scheduler and worker, stream some answers (MODEL=folder-or-gguf)
+demo: $(RUN) ## Start scheduler and worker, stream some answers (MODEL=folder-or-gguf)
 	$(BIN)/octavo demo $(if $(MODEL),--model "$(MODEL)")
 
-check: $(DEV_STAMP) protos-check ## Lint, formatting, types, schema, generated code
+check: $(DEV) protos-check ## Lint, formatting, types, schema, generated code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(TYPED)
+	$(BIN)/mypy $(TYPED) hatch_build.py
 	$(BIN)/buf lint
 
-test: $(DEV_STAMP) ## Run all tests
+test: $(DEV) ## Run all tests
 	$(BIN)/python -m pytest
+
+sanitize: $(DEV) ## Run the kernel tests with the C library under ASan and UBSan (some minutes)
+	$(BIN)/python -m tests.kernels.sanitize
 
 protos: $(DEV_STAMP) ## Generate protos/octavo/v1/*_pb2* anew
 	$(call generate,protos)
@@ -48,26 +55,38 @@ protos-check: $(DEV_STAMP) ## Compare the committed generated code with the sche
 	$(call generate,$(PROTO_SCRATCH))
 	diff -ru --exclude='*.proto' --exclude=__init__.py --exclude=__pycache__ $(PROTO_SCRATCH)/octavo/v1 protos/octavo/v1
 
-foreign: $(DEV_STAMP) ## Talk to a server with the Node client and with buf curl
+foreign: $(DEV) ## Talk to a server with the Node client and with buf curl
 	$(BIN)/python -m pytest tests/foreign
 
 deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehearse them without containers
 	$(BIN)/hadolint deploy/Dockerfile.*
 	$(BIN)/python -m pytest tests/deploy
 
-equality: $(DEV_STAMP) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
+equality: $(DEV) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
 	$(BIN)/python -m benchmarks.equality $(if $(CASES),--cases $(CASES)) $(if $(MODEL),--model "$(MODEL)")
 
-replay-check: $(DEV_STAMP) ## Record 1,000 runs and workload W, replay them in other processes (RUNS=n, some minutes)
+replay-check: $(DEV) ## Record 1,000 runs and workload W, replay them in other processes (RUNS=n, some minutes)
 	$(BIN)/python -m benchmarks.replay $(if $(MODEL),--model "$(MODEL)") $(if $(RUNS),--runs $(RUNS))
 
-bench-core: $(DEV_STAMP) ## Time plan, apply and the way over ipc for 256 decoding sequences
+bench: $(DEV) ## Time W, one stream, prefill, decode steps, a long prompt among streams (some minutes; FLAGS=worker's)
+	$(BIN)/python -m benchmarks.bench $(if $(MODEL),--model "$(MODEL)") $(if $(FLAGS),--worker-flags="$(FLAGS)")
+
+bench-peers: $(DEV) ## Install other engines into .cache/peers, run them and Octavo in turn (an hour at first; resumes)
+	$(BIN)/python -m benchmarks.peers $(if $(MODEL),--model "$(MODEL)") $(if $(FLAGS),--worker-flags="$(FLAGS)")
+
+perplexity: $(DEV) ## Perplexity and greedy agreement of each precision on 100 kB of English (FLAGS=one configuration)
+	$(BIN)/python -m benchmarks.perplexity $(if $(MODEL),--model "$(MODEL)") $(if $(FLAGS),--flags="$(FLAGS)")
+
+bench-core: $(DEV) ## Time plan, apply and the way over ipc for 256 decoding sequences
 	$(BIN)/python -m benchmarks.core
 
-utilisation: $(DEV_STAMP) ## Count how many held KV slots hold tokens on workload W (some minutes)
+bench-start: $(DEV) ## Time exec to first token: a GGUF file, and engine folders made of it (two minutes)
+	$(BIN)/python -m benchmarks.start $(if $(MODEL),--model "$(MODEL)")
+
+utilisation: $(DEV) ## Count how many held KV slots hold tokens on workload W (some minutes)
 	$(BIN)/python -m benchmarks.utilisation $(if $(MODEL),--model "$(MODEL)")
 
-overload: $(DEV_STAMP) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
+overload: $(DEV) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
 	$(BIN)/python -m benchmarks.overload
 
 simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as many of its liveness mode; resumes
@@ -78,7 +97,7 @@ mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulat
 	$(BIN)/python -m benchmarks.mutants
 
 clean: ## Remove everything that make made, the virtual environment too
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define generate
@@ -104,3 +123,9 @@ $(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/pip
 	$(call install,dev)
+
+# Installing compiles the C kernels too; this is for what changes afterwards.
+$(LIBRARY): $(KERNELS)/compile.py $(wildcard $(KERNELS)/source/*) | $(BIN)/pip
+	@if command -v $(firstword $(CC)) >/dev/null; \
+	then echo "Compiling $@" && CFLAGS="-Werror $(CFLAGS)" $(BIN)/python $<; \
+	else echo "There is no C compiler: without its CPU kernels Octavo runs on 'reference', many times slower." >&2; fi

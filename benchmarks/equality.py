@@ -20,8 +20,7 @@ from itertools import count
 from math import ceil
 from pathlib import Path
 
-import torch
-from octavo_client.demo import find_default_model
+from octavo_client.default_model import find_default_model
 from octavo_scheduler.core.settings import PreemptMode
 from octavo_scheduler.model import load_model
 
@@ -87,8 +86,7 @@ def digest() -> str:
 
 
 def start() -> None:
-    """Of a process. One thread: the model is so small that a second one would only be waited for."""
-    torch.set_num_threads(1)
+    """Of a process."""
     with tempfile.TemporaryDirectory(prefix="octavo-equality-") as folder:
         BENCHES.append(Bench(Path(folder) / "model"))
 

@@ -28,7 +28,7 @@ from typing import Any
 import google.protobuf
 import octavo
 import octavo_scheduler
-from octavo_client.demo import find_default_model
+from octavo_client.default_model import find_default_model
 from octavo_client.local import LocalServer
 from octavo_scheduler.core import Core, Settings, events
 from octavo_scheduler.event_log import EventLog

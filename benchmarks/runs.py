@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
 from octavo_kernels.ops import Geometry, pick
 
 from benchmarks.workload import ANSWER_LENGTHS, PROMPT_LENGTHS
@@ -187,20 +187,23 @@ def seconds(call: Callable[[], object], repeats: int = 15) -> float:
 
 def kernel_times() -> dict[str, object]:
     """Pages of SmolLM2's shape in bfloat16; 256 pages hold 4,096 tokens."""
-    geometry = Geometry(PAGE, 30, 3, 64, torch.bfloat16)
+    geometry = Geometry(PAGE, 30, 3, 64, "bfloat16")
     count, total = 256, 1024
-    pool, host = (geometry.new_pool(total, torch.device("cpu")).fill_(1.0) for _ in range(2))
-    ops = pick("cpu", None)
-    scattered = torch.randperm(total, generator=torch.Generator().manual_seed(0))[:count] + 1
-    contiguous = torch.arange(1, count + 1)
+    ops = pick("cpu")
+    pools = [ops.new_pool(geometry, total) for _ in range(2)]
+    pool, host = (np.asarray(each) for each in pools)
+    pool[:], host[:] = 1, 1
+    scattered = np.random.default_rng(0).permutation(total)[:count] + 1
+    contiguous = np.arange(1, count + 1)
+    layer = pool.reshape(len(pool), geometry.num_layers, -1)[:, 7]
 
-    def move(pages: torch.Tensor) -> float:
-        return seconds(lambda: ops.move_pages(pool, pages, host, contiguous))
+    def move(pages: np.ndarray) -> float:
+        return seconds(lambda: ops.move_pages(pools[0], pages, pools[1], contiguous))
 
-    def gather(pages: torch.Tensor) -> float:
-        return seconds(lambda: pool[:, 7].index_select(0, pages))
+    def gather(pages: np.ndarray) -> float:
+        return seconds(lambda: layer.take(pages, axis=0))
 
-    in_one = seconds(lambda: host[1 : count + 1].copy_(pool[1 : count + 1]))
+    in_one = seconds(lambda: np.copyto(host[1 : count + 1], pool[1 : count + 1]))
     moved, gathered = move(scattered), gather(scattered)
     return {
         "target": "runs",

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from octavo_client import AsyncClient, SamplingParams
-from octavo_client.demo import find_default_model
+from octavo_client.default_model import find_default_model
 from octavo_client.local import LocalServer
 
 from benchmarks.workload import Work, workload

@@ -25,3 +25,9 @@ def workload(count: int = 64, seed: int = 0) -> list[Work]:
     answer_lengths = [draw.choice(ANSWER_LENGTHS) for _ in range(count)]
     prompts = [[draw.randrange(100, 49000) for _ in range(length)] for length in prompt_lengths]
     return [Work(prompt, answer) for prompt, answer in zip(prompts, answer_lengths, strict=True)]
+
+
+def long_prompt(length: int, seed: int) -> Work:
+    """One of which a single token is asked. Those of different seeds have nothing in common."""
+    draw = random.Random(f"long prompt {seed}")
+    return Work([draw.randrange(100, 49000) for _ in range(length)], 1)

@@ -5,16 +5,13 @@ checked against the CA file or, without one, against the roots that gRPC ships.
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from octavo_client.addresses import SERVICE, is_local
 from octavo_client.errors import ConfigError
-
-SERVICE = "octavo.v1.InferenceService"
-LOCAL = re.compile(r"unix:.+|unix-abstract:.+|(ipv4:)?127(\.\d{1,3}){3}:\d+|localhost:\d+|(ipv6:)?\[::1\]:\d+")
 
 # Retries end with the first message of an answer, so no token is ever asked for twice. Calls do not wait for a server to
 # appear: "nobody answers" is worth more to a person than silence.
@@ -45,11 +42,6 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 # A proxy set in the environment must not catch what never leaves the machine.
 LOCAL_OPTIONS = (*OPTIONS, ("grpc.enable_http_proxy", 0))
-
-
-def is_local(address: str) -> bool:
-    """Says whether the address cannot be reached from another machine."""
-    return LOCAL.fullmatch(address) is not None
 
 
 def open_channel(address: str, ca_file: str | Path | None = None) -> grpc.aio.Channel:

@@ -1,7 +1,7 @@
 """The command line `octavo`. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted; a failure is one sentence."""
 
 import argparse
-import importlib.metadata
+import importlib
 import importlib.util
 import os
 import signal
@@ -9,10 +9,26 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from octavo_client import demo
 from octavo_client.errors import ConfigError, InvalidRequest, OctavoError
-from octavo_client.verbs import chat, complete, pages, pins, requests, serve, status, steer
 
+# Verbs and their modules, which are imported when they are needed: `octavo serve` need not wait for what others show with.
+VERBS = {
+    "serve": "verbs.serve",
+    "prepare": "verbs.prepare",
+    "complete": "verbs.complete",
+    "chat": "verbs.chat",
+    "status": "verbs.status",
+    "requests": "verbs.requests",
+    "explain": "verbs.requests",
+    "pages": "verbs.pages",
+    "pin": "verbs.pins",
+    "unpin": "verbs.pins",
+    "pins": "verbs.pins",
+    "flush": "verbs.steer",
+    "drain": "verbs.steer",
+    "resume": "verbs.steer",
+    "demo": "demo",
+}
 # Verbs that become another program: verb -> (module, what it does). Their flags are theirs alone.
 PROGRAMS = {
     "scheduler": ("octavo_scheduler", "run a scheduler alone"),
@@ -32,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words and words[0] in PROGRAMS:
             _become(words[0], words[1:])
-        args = _parser().parse_args(words)
+        args = _parser(VERBS.get(words[0]) if words else None).parse_args(words)
         code: int = args.run(args)
         return code
     except (ConfigError, InvalidRequest) as error:
@@ -53,15 +69,19 @@ def _interrupt_once(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(module: str | None = None) -> argparse.ArgumentParser:
+    """Knows the verbs of one module, or of all."""
     parser = argparse.ArgumentParser(
         prog="octavo", description="Serves large language models whose KV cache lives in pages."
     )
-    version = importlib.metadata.version("octavo")
-    parser.add_argument("--version", action="version", version=f"octavo {version}")
+    if module is None:
+        from importlib import metadata  # it reads what lies around every package
+
+        version = metadata.version("octavo")
+        parser.add_argument("--version", action="version", version=f"octavo {version}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for verb in (serve, complete, chat, status, requests, pages, pins, steer, demo):
-        verb.add(verbs)
+    for name in [module] if module else dict.fromkeys(VERBS.values()):
+        importlib.import_module(f"octavo_client.{name}").add(verbs)
     for name, (_, text) in PROGRAMS.items():
         verbs.add_parser(name, help=text)
     return parser

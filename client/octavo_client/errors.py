@@ -13,15 +13,14 @@ OctavoError
 │   ├── Unsupported         the server does not know this call or feature
 │   └── ServerFault         a bug or a broken server
 ├── ConfigError             a setting of this process is wrong (address, token file, model path)
-└── StartFailed             a scheduler or worker of this machine did not come up, or ended too early
+├── StartFailed             a scheduler or worker of this machine did not come up, or ended too early
+└── PrepareFailed           no engine folder could be made of a model, or one is damaged
 
 Cancelling a call from this side raises asyncio.CancelledError, as everywhere in asyncio.
 """
 
 from collections.abc import Iterable
 from typing import Any
-
-import grpc
 
 
 class OctavoError(Exception):
@@ -95,32 +94,36 @@ class StartFailed(OctavoError):
         self.lines = lines
 
 
-BY_STATUS: dict[grpc.StatusCode, type[RequestError]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
-    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
-    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
-    grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
-    grpc.StatusCode.NOT_FOUND: ModelNotFound,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
-    grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: Cancelled,
-    grpc.StatusCode.ABORTED: Cancelled,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
-    grpc.StatusCode.UNIMPLEMENTED: Unsupported,
-    grpc.StatusCode.INTERNAL: ServerFault,
-    grpc.StatusCode.UNKNOWN: ServerFault,
-    grpc.StatusCode.DATA_LOSS: ServerFault,
+class PrepareFailed(OctavoError):
+    """No engine folder could be made of a model, or one is not what was prepared. Nothing is left behind."""
+
+
+BY_STATUS: dict[str, type[RequestError]] = {
+    "INVALID_ARGUMENT": InvalidRequest,
+    "OUT_OF_RANGE": InvalidRequest,
+    "FAILED_PRECONDITION": InvalidRequest,
+    "ALREADY_EXISTS": InvalidRequest,
+    "NOT_FOUND": ModelNotFound,
+    "RESOURCE_EXHAUSTED": Overloaded,
+    "UNAVAILABLE": Unavailable,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "CANCELLED": Cancelled,
+    "ABORTED": Cancelled,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+    "UNIMPLEMENTED": Unsupported,
+    "INTERNAL": ServerFault,
+    "UNKNOWN": ServerFault,
+    "DATA_LOSS": ServerFault,
 }
 
 
 RETRY_AFTER = "retry-after-ms"
 
 
-def from_status(code: grpc.StatusCode, details: str | None, metadata: Iterable[tuple[str, Any]] = ()) -> RequestError:
-    """Returns the error for a status other than OK, whose trailing metadata may say when to try again."""
-    error = BY_STATUS[code](details or code.name, code=code.name)
+def from_status(code: str, details: str | None, metadata: Iterable[tuple[str, Any]] = ()) -> RequestError:
+    """Returns the error for the name of a status other than OK, whose trailing metadata may say when to try again."""
+    error = BY_STATUS[code](details or code, code=code)
     milliseconds = str(dict(metadata).get(RETRY_AFTER, ""))
     if isinstance(error, Overloaded) and milliseconds.isdecimal():
         error.retry_after = int(milliseconds) / 1000

@@ -7,14 +7,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias, Unpack, cast
 
 from octavo_client.client import AsyncClient
-from octavo_client.errors import InvalidRequest
+from octavo_client.engine import flags_of, is_engine, prepare
+from octavo_client.errors import ConfigError, InvalidRequest
 from octavo_client.local import LocalServer, Programs
 from octavo_client.params import SamplingParams
 from octavo_client.prompts import Message, Prompt, as_list
 from octavo_client.results import RequestOutput
+from octavo_client.settings import Settings, scheduler_flags, worker_flags
 from octavo_client.sync import run
 
 MOST_CALLS_AT_ONCE = 256
@@ -25,54 +27,51 @@ Call: TypeAlias = Callable[[], Coroutine[Any, Any, RequestOutput]]
 class LLM:
     """Serves one model with a scheduler and workers of its own, which end with this process.
 
-    model: folder or GGUF file. block_size: tokens of a page. max_num_seqs: sequences that run at once.
-    max_num_batched_tokens: tokens of a step. swap_space: GiB of host memory for swapped pages, per worker.
-    dtype: "auto", "float32", "bfloat16" or "float16". gpu_memory_utilization: share of the free device memory, main
-    memory on a CPU, that the pages take, in (0, 1]; kv_cache_memory: their size itself, in bytes or like "2GiB".
-    max_model_len: longest sequence in tokens. preempt: "auto", "swap" or "drop". seed: makes requests without a seed of
-    their own repeatable. None leaves a setting to the server. Raises StartFailed when the model cannot be served.
+    model: folder or GGUF file. seed: makes requests without a seed of their own repeatable. verbose: shows what the
+    processes print. The other settings are those of `settings.Settings`. Raises StartFailed when the model cannot be
+    served.
     """
 
     def __init__(
         self,
         model: str | Path,
         *,
-        block_size: int = 16,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int | None = None,
-        max_model_len: int | None = None,
-        swap_space: float | None = None,
-        dtype: str = "auto",
-        gpu_memory_utilization: float | None = None,
-        kv_cache_memory: int | str | None = None,
         num_workers: int = 1,
-        kernels: str | None = None,
-        preempt: str | None = None,
         seed: int | None = None,
         verbose: bool = False,
         programs: Programs | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
+        self._model, self._settings = Path(model), settings
         self._seeds = None if seed is None else itertools.count(seed)
         self._server = LocalServer(
             model,
             workers=num_workers,
-            scheduler_flags=_flags(max_num_seqs=max_num_seqs, max_step_tokens=max_num_batched_tokens, preempt=preempt),
-            worker_flags=_flags(
-                page_size=block_size,
-                max_slots=max_num_seqs,
-                max_step_tokens=max_num_batched_tokens,
-                max_context=max_model_len,
-                swap_space=None if swap_space is None else f"{round(swap_space * 1024)}MiB",
-                dtype=dtype,
-                kv_memory_share=gpu_memory_utilization,
-                kv_cache_memory=kv_cache_memory,
-                kernels=kernels,
-            ),
+            scheduler_flags=scheduler_flags(settings),
+            worker_flags=worker_flags(settings),
             verbose=verbose,
             programs=programs,
         )
         self._server.start()
         self._client = run(_connect(self._server.address))
+
+    @classmethod
+    def load(cls, path: str | Path, **settings: Any) -> Self:
+        """Serves an engine folder that save_engine() or `octavo prepare` wrote. The settings are those of LLM().
+
+        Raises ConfigError for a path that is none.
+        """
+        if not is_engine(Path(path)):
+            raise ConfigError(f"{path} is no engine folder; LLM({str(path)!r}) serves other models.")
+        return cls(path, **settings)
+
+    def save_engine(self, path: str | Path) -> None:
+        """Writes this model as an engine folder, in the precision of this LLM, from which LLM.load() starts at once.
+
+        Raises PrepareFailed, and leaves nothing behind then.
+        """
+        wanted = {name: self._settings.get(name) for name in ("weights", "dtype", "kernels", "threads")}
+        prepare(self._model, Path(path), flags_of(wanted))
 
     def __enter__(self) -> Self:
         return self
@@ -146,8 +145,3 @@ def _conversations(messages: Sequence[Message] | Sequence[Sequence[Message]]) ->
     if all(isinstance(entry, Mapping) for entry in messages):
         return [cast(Sequence[Message], messages)]
     return list(cast(Sequence[Sequence[Message]], messages))
-
-
-def _flags(**values: object) -> list[str]:
-    given = {name: value for name, value in values.items() if value is not None}
-    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]

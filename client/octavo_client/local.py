@@ -19,19 +19,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from octavo_client.channel import LOCAL_OPTIONS, SERVICE, is_local
+from octavo_client.addresses import is_local
 from octavo_client.children import Child, Lifeline
 from octavo_client.errors import ConfigError, StartFailed
 
 READY_LINE = re.compile(r"^octavo scheduler: serving (?P<name>.+) on (?P<address>\S+), workers dial ", re.MULTILINE)
 JOINED_LINE = re.compile(r"^octavo worker: .+ joined [^,\n]+(?:, (?P<pool>.+))?$", re.MULTILINE)
-SECONDS_BETWEEN_LOOKS = 0.1
+SECONDS_BETWEEN_LOOKS = 0.02
 SECONDS_TO_END = 35.0  # more than the scheduler gives running streams to end
 LONGEST_SOCKET_PATH = 100  # the system allows 107 bytes
-PROBE_OPTIONS = (*LOCAL_OPTIONS, ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 
 
 @dataclass(frozen=True)
@@ -161,17 +157,9 @@ class LocalServer:
             return False
         self.model_name, self.address = ready["name"], ready["address"]
         self.pool = joined[0]["pool"] or ""
-        return _answers(self.address)
+        from octavo_client.health import answers  # gRPC comes in while the children are loading: it takes a while
 
-
-def _answers(address: str) -> bool:
-    with grpc.insecure_channel(address, options=PROBE_OPTIONS) as channel:
-        request = health_pb2.HealthCheckRequest(service=SERVICE)
-        try:
-            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
-        except grpc.RpcError:
-            return False
-        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+        return answers(self.address)
 
 
 def _make_runtime_folder() -> Path:

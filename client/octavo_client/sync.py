@@ -18,7 +18,8 @@ from octavo.v1 import admin_pb2
 from octavo.v1 import inference_pb2 as pb
 
 from octavo_client import prompts, results
-from octavo_client.client import DEFAULT_ADDRESS, AsyncClient
+from octavo_client.addresses import DEFAULT_ADDRESS
+from octavo_client.client import AsyncClient
 from octavo_client.params import SamplingParams
 
 T = TypeVar("T")

@@ -2,48 +2,108 @@
 
 Rules of the door, the same for every implementation:
 - Every function writes into buffers of its caller; nothing that a later function needs is returned.
-- What changes from step to step lives in `Step`, persistent tensors that are filled before the step. Sizes are the
-  counts in `Step`; a captured step uses the counts of its bucket, and padded entries carry -1 (`kv_index`, `row_slot`).
-- The pool is one tensor [page][layer][kv_head][K | V]. A page is contiguous over all layers. Only the functions here
-  know the order of elements inside a head's block; its name is `Ops.layout`.
+- What changes from step to step lives in `Step` and `Sampling`, persistent arrays that are filled before the step. How many
+  rows a function works on it reads from an array of one element when it runs, so that a captured step fits every batch.
+- The pool is one array [page][layer][kv_head][block]. A page is contiguous over all layers. Only the functions here know
+  the order of elements inside a head's block; its name is `Ops.layout`.
 - Page 0 is the null page: it may hold anything, NaN included, and so may every position that is past a row's length.
+
+An array is a torch tensor or a numpy array, as `Ops.new_buffer` and `Ops.share` make them: kernels that need no torch
+do not import it. Buffers are handed over whole, with room for the largest step; an array of one element, int32 in main
+memory and called `rows` below, says how many of their rows count. Matrices that stand in for rows of heads are flat: a
+row of `qkv` is H heads of queries, KV of keys and KV of values, D elements each.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
+
+Array: TypeAlias = Any
+Replay: TypeAlias = Callable[[], None]
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+SCALE_BYTES = 2
+"""Of the bfloat16 scale that each token's K and V of a head have in an int8 cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Shape of a page."""
+    """Shape of a page. `dtype` names the elements of K and V, a key of ITEM_BYTES."""
 
     page_size: int
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    dtype: torch.dtype
+    dtype: str
 
     @property
-    def block_elements(self) -> int:
-        """Elements of one head's block, K and V."""
-        return 2 * self.page_size * self.head_dim
+    def block_bytes(self) -> int:
+        """Bytes of one head's block: K, V and the scales of an int8 cache."""
+        token = self.head_dim * ITEM_BYTES[self.dtype] + (SCALE_BYTES if self.dtype == "int8" else 0)
+        return 2 * self.page_size * token
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page over all layers."""
-        return self.num_layers * self.num_kv_heads * self.block_elements * self.dtype.itemsize
+        return self.num_layers * self.num_kv_heads * self.block_bytes
 
-    def new_pool(self, num_pages: int, device: torch.device) -> Tensor:
-        """[num_pages + 1, layers, kv_heads, block_elements]: page 0 is the null page.
 
-        Not filled: main memory is then taken page by page as tokens come, and no kernel may read what none has written.
-        """
-        shape = (num_pages + 1, self.num_layers, self.num_kv_heads, self.block_elements)
-        return torch.empty(shape, dtype=self.dtype, device=device)
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A matrix [outputs, inputs] as the kernels want it.
+
+    `parts` are all that must be kept to have it again, in numpy; bfloat16 is uint16 there.
+    """
+
+    format: str  # one of Ops.formats
+    outputs: int
+    inputs: int
+    parts: Mapping[str, np.ndarray]
+    handle: object = None  # whatever the kernels derive from the parts
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all parts."""
+        return sum(part.nbytes for part in self.parts.values())
+
+
+BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}
+"""Kinds of GGUF blocks that kernels may keep, and their sizes."""
+BLOCK_FORMATS = {"Q4_0": "int4", "Q4_1": "int4", "Q8_0": "int8_groups"}
+BLOCK_ELEMENTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A matrix [outputs, inputs] of GGUF blocks as they lie in the file: uint8 [outputs, bytes of a row]."""
+
+    kind: str  # a key of BLOCK_BYTES
+    data: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the matrix."""
+        outputs, row_bytes = self.data.shape
+        return outputs, row_bytes // BLOCK_BYTES[self.kind] * BLOCK_ELEMENTS
+
+    @property
+    def format(self) -> str:
+        """That of a weight which holds the very same values."""
+        return BLOCK_FORMATS[self.kind]
+
+    def floats(self) -> np.ndarray:
+        """The matrix in float32."""
+        from gguf import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        return np.asarray(dequantize(self.data, GGMLQuantizationType[self.kind]), np.float32)
+
+
+def one_count() -> np.ndarray:
+    """int32 [1]: how many there are in this step; always in main memory."""
+    return np.zeros(1, np.int32)
 
 
 @dataclass(slots=True)
@@ -51,92 +111,135 @@ class Step:
     """What one step computes: T tokens of R rows, H rows through the head, S samples. All int32 but `kv_index`."""
 
     geometry: Geometry
-    token: Tensor  # [T] ids
-    position: Tensor  # [T] index of the token in its sequence
-    kv_index: Tensor  # [T] int64: page * page_size + offset where K and V go; -1: nowhere
-    row_slot: Tensor  # [R] slot; -1: padded
-    row_start: Tensor  # [R + 1] cumulative query lengths
-    row_length: Tensor  # [R] tokens of the sequence that have K and V once this step has written its own
-    table: Tensor  # [slots, pages] block table of each slot; past a row's length: anything
-    head_token: Tensor  # [H] index into T of the tokens that go through the head
-    sample_row: Tensor  # [S] index into H
-    sample_slot: Tensor  # [S] slot whose next token is drawn
-    num_tokens: int = 0
-    num_rows: int = 0
-    num_head_rows: int = 0
-    num_samples: int = 0
+    token: Array  # [T] ids
+    position: Array  # [T] index of the token in its sequence
+    kv_index: Array  # [T] int64: page * page_size + offset where K and V go; -1: nowhere
+    row_slot: Array  # [R] slot; -1: padded
+    row_start: Array  # [R + 1] cumulative query lengths
+    row_length: Array  # [R] tokens of the sequence that have K and V once this step has written its own
+    table: Array  # [slots, pages] block table of each slot; past a row's length: anything
+    head_token: Array  # [H] index into T of the tokens that go through the head
+    sample_row: Array  # [S] index into H
+    sample_slot: Array  # [S] slot whose next token is drawn
+    tokens: np.ndarray = field(default_factory=one_count)
+    rows: np.ndarray = field(default_factory=one_count)
+    head_rows: np.ndarray = field(default_factory=one_count)
+    samples: np.ndarray = field(default_factory=one_count)
     workspace: object = None  # whatever `Ops.prepare` derives for this step
+
+    @property
+    def num_tokens(self) -> int:
+        """T of this step."""
+        return int(self.tokens[0])
+
+    @property
+    def num_rows(self) -> int:
+        """R of this step."""
+        return int(self.rows[0])
+
+    @property
+    def num_head_rows(self) -> int:
+        """H of this step."""
+        return int(self.head_rows[0])
+
+    @property
+    def num_samples(self) -> int:
+        """S of this step."""
+        return int(self.samples[0])
+
+    def count(self, *, tokens: int, rows: int, head_rows: int, samples: int) -> None:
+        """Say how many there are in this step."""
+        self.tokens[0], self.rows[0], self.head_rows[0], self.samples[0] = tokens, rows, head_rows, samples
 
 
 @dataclass(slots=True)
 class Sampling:
     """How each slot samples, one element a slot, and what it has said so far."""
 
-    temperature: Tensor  # float32; 0: greedy
-    top_p: Tensor  # float32; 1: off
-    min_p: Tensor  # float32; 0: off
-    top_k: Tensor  # int32; 0: off
-    repetition_penalty: Tensor  # float32; 1: off
-    presence_penalty: Tensor  # float32; 0: off
-    frequency_penalty: Tensor  # float32; 0: off
-    seed: Tensor  # int64, the bits of an unsigned 64-bit key
-    branch: Tensor  # int32
-    num_prompt: Tensor  # int32: tokens of `history` that are the prompt
-    length: Tensor  # int32: tokens of `history`; the index of the token drawn next
-    history: Tensor  # int32 [slots, max_context]
+    temperature: Array  # float32; 0: greedy
+    top_p: Array  # float32; 1: off
+    min_p: Array  # float32; 0: off
+    top_k: Array  # int32; 0: off
+    repetition_penalty: Array  # float32; 1: off
+    presence_penalty: Array  # float32; 0: off
+    frequency_penalty: Array  # float32; 0: off
+    seed: Array  # int64, the bits of an unsigned 64-bit key
+    branch: Array  # int32
+    num_prompt: Array  # int32: tokens of `history` that are the prompt
+    length: Array  # int32: tokens of `history`; the index of the token drawn next
+    history: Array  # int32 [slots, max_context]
 
 
 class TakeRows(Protocol):
-    """out[i] = source[index[i]]."""
+    """out[i] = source[index[i]] for i < rows. Elements change their type as `out` wants."""
 
-    def __call__(self, source: Tensor, index: Tensor, out: Tensor) -> None: ...
+    def __call__(self, rows: Array, source: Array, index: Array, out: Array) -> None: ...
+
+
+class Embed(Protocol):
+    """out[i] = row index[i] of a weight, for i < rows."""
+
+    def __call__(self, rows: Array, source: Weight, index: Array, out: Array) -> None: ...
 
 
 class Linear(Protocol):
-    """out [M, N] = x [M, K] @ weight [N, K] transposed (+ bias [N])."""
+    """out [rows, N] = x [rows, K] @ weight [N, K] transposed (+ the weight's bias [N])."""
 
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None: ...
+    def __call__(self, rows: Array, x: Array, weight: Weight, out: Array) -> None: ...
+
+
+class GatedLinear(Protocol):
+    """out [rows, N] = silu(x @ gate [N, K] transposed) * (x @ up [N, K] transposed)."""
+
+    def __call__(self, rows: Array, x: Array, gate: Weight, up: Weight, out: Array) -> None: ...
 
 
 class RmsNorm(Protocol):
-    """residual += x, when x is given; out = residual / sqrt(mean(residual²) + eps) * weight, in float32 inside."""
+    """residual += x, when x is given; out = residual / sqrt(mean(residual²) + eps) * weight, in float32 inside.
 
-    def __call__(self, x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, out: Tensor) -> None: ...
-
-
-class RopeAndWrite(Protocol):
-    """Rotates q [T, H, D] in place and k [T, KV, D]; writes rotated k and v into the pool at `step.kv_index`.
-
-    `cos` and `sin` are float32 [max_context, D / 2]; halves are rotated (not pairs).
+    `weight` is float32 [width].
     """
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, layer: int, step: Step
+        self, rows: Array, x: Array | None, residual: Array, weight: Array, eps: float, out: Array
     ) -> None: ...
 
 
-class Attention(Protocol):
-    """out [T, H, D]: causal attention of each row's queries over its pages. Scores are scaled by 1/sqrt(D)."""
+class RopeAndWrite(Protocol):
+    """Rotates the queries in `qkv` [T, (H + 2 KV) D] in place; writes rotated keys and the values into the pool.
 
-    def __call__(self, q: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor) -> None: ...
+    A token's K and V go to `step.kv_index`. `cos` and `sin` are float32 [max_context, D / 2]; halves are rotated, not
+    pairs.
+    """
+
+    def __call__(self, qkv: Array, cos: Array, sin: Array, pool: Array, layer: int, step: Step) -> None: ...
+
+
+class Attention(Protocol):
+    """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
+
+    Scores are scaled by 1/sqrt(D). Tokens of padded rows are left alone.
+    """
+
+    def __call__(self, qkv: Array, pool: Array, layer: int, step: Step, out: Array) -> None: ...
 
 
 class SiluMul(Protocol):
-    """out [M, N] = silu(gate_up[:, :N]) * gate_up[:, N:]."""
+    """out [rows, N] = silu(gate_up[:, :N]) * gate_up[:, N:]."""
 
-    def __call__(self, gate_up: Tensor, out: Tensor) -> None: ...
+    def __call__(self, rows: Array, gate_up: Array, out: Array) -> None: ...
 
 
 class MovePages(Protocol):
-    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes."""
+    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes. Ids are int64."""
 
-    def __call__(self, source: Tensor, source_ids: Tensor, target: Tensor, target_ids: Tensor) -> None: ...
+    def __call__(self, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None: ...
 
 
 class Sample(Protocol):
     """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change)."""
 
-    def __call__(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None: ...
+    def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,39 +247,77 @@ class Ops:
     """One implementation of everything a decoder needs."""
 
     name: str
-    layout: str
+    layout: str  # of pages
+    weight_layout: str  # of the parts of weights
+    formats: tuple[str, ...]  # of weights
+    dtypes: tuple[str, ...]  # of activations, best first
+    cache_dtypes: tuple[str, ...]  # of K and V
     batch_invariant: bool  # the same row gives the same bits in any batch and any chunking
     needs_zeroed_pages: bool
+
+    # Memory. What a pool holds is not defined before something is written into it.
+    new_buffer: Callable[[tuple[int, ...], str], Array]  # (shape, dtype): zeros
+    share: Callable[[np.ndarray], Array]  # the same memory, as these kernels want it
+    new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
+    pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
+    unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
+
+    # Running. `capture` calls the function once, to see what it does, or each time that its result is called.
+    capture: Callable[[Callable[[], None]], Replay]
+
+    # What a step is made of.
     prepare: Callable[[Step], None]  # once a step, after `Step` is filled and before the first op
     take_rows: TakeRows
+    embed: Embed
     linear: Linear
+    gated_linear: GatedLinear
     rms_norm: RmsNorm
     rope_and_write: RopeAndWrite
     attention: Attention
     silu_mul: SiluMul
-    move_pages: MovePages
-    zero_pages: Callable[[Tensor, Tensor], None]  # (pool, page ids)
     sample: Sample
+
+    # Between steps; never captured.
+    move_pages: MovePages
+    zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
 
 
 class KernelsUnavailable(ValueError):
-    """No kernels of that name run on that device. The message lists those that do."""
+    """No kernels of that name run on that device, or none compute in that dtype. The message lists those that do."""
 
 
-def pick(device: torch.device | str, name: str | None = None, *, invariant: bool = False) -> Ops:
-    """The kernels called `name`, or the best ones for `device`. Raises KernelsUnavailable."""
-    choices = runnable(torch.device(device))
-    if name is None and choices:
-        name = next(iter(choices))
-    if name not in choices:
+def pick(
+    device: str, name: str | None = None, *, dtype: str = "auto", invariant: bool = False, threads: int | None = None
+) -> Ops:
+    """The kernels called `name`, else the best ones for `device` that compute in `dtype`. Raises KernelsUnavailable.
+
+    `dtype` "auto": whatever they like best. `threads` None: one a core.
+    """
+    choices = runnable(device)
+    if name is not None and name not in choices:
         names = ", ".join(choices) or "none"
-        raise KernelsUnavailable(f"kernels {name or '(any)'!r} do not run on device {str(device)!r}; these do: {names}")
-    return choices[name](invariant)
+        raise KernelsUnavailable(f"kernels {name!r} do not run on device {device!r}; these do: {names}")
+    found = []
+    for each in choices if name is None else [name]:
+        ops = choices[each](invariant, threads or os.cpu_count() or 1)
+        if name is not None or dtype in ("auto", *ops.dtypes):
+            return ops
+        found.append(f"{each} in {', '.join(ops.dtypes)}")
+    others = f"these do: {'; '.join(found)}" if found else "none do"
+    raise KernelsUnavailable(f"no kernels compute in {dtype} on device {device!r}; {others}")
 
 
-def runnable(device: torch.device) -> dict[str, Callable[[bool], Ops]]:
+def runnable(device: str) -> dict[str, Callable[[bool, int], Ops]]:
     """Builders of the kernels that run on `device`, best first."""
+    if device != "cpu":
+        return {}
+    from octavo_kernels import cpu
+
+    return ({"cpu": cpu.build} if cpu.is_built() else {}) | {"reference": build_reference}
+
+
+def build_reference(invariant: bool, threads: int) -> Ops:
+    """The reference kernels. Torch is imported here and no earlier."""
     from octavo_kernels.reference import build
 
-    is_there = device.type == "cpu" or (device.type == "cuda" and torch.cuda.is_available())
-    return {"reference": build} if is_there else {}
+    return build(invariant, threads)

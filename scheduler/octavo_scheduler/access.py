@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from octavo_scheduler.errors import StartError
 
@@ -51,6 +48,10 @@ def read_token(path: Path) -> bytes:
 
 def server_credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
     """Raises StartError, which names the file, for what gRPC would refuse without saying why."""
+    from cryptography import x509  # it takes a while, and without TLS nobody needs it
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     chain, secret = _read(certificate), _read(key)
     try:
         public_key = x509.load_pem_x509_certificates(chain)[0].public_key()

@@ -17,12 +17,13 @@ MOST_HELD = 8
 
 
 class Vocabulary:
-    """A model's tokenizer. Control tokens are recognised in prompts and templates, never in what a chat user wrote."""
+    """A model's tokenizer. Control tokens are recognised in prompts and templates, never in what a chat user wrote.
+
+    One thread at a time may encode.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.literal = Tokenizer.from_str(tokenizer.to_str())
-        self.literal.encode_special_tokens = True
         control = {i: token.content for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.control_ids = frozenset(control)
         self._control = re.compile("|".join(map(re.escape, [*control.values(), "\ue000", "\ue001"])))
@@ -45,8 +46,9 @@ class Vocabulary:
         ids: list[int] = []
         for place, piece in enumerate(_MARKS.split(text)):
             is_literal = place % 2 == 1
-            tokenizer, piece = (self.literal, literals[int(piece)]) if is_literal else (self.tokenizer, piece)
-            ids += tokenizer.encode(piece, add_special_tokens=False).ids
+            piece = literals[int(piece)] if is_literal else piece
+            self.tokenizer.encode_special_tokens = is_literal  # that is: as text. The first and the last piece are none
+            ids += self.tokenizer.encode(piece, add_special_tokens=False).ids
         return ids
 
     def num_literals(self, text: str) -> int:

@@ -8,7 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from octavo_client import AsyncClient, errors
-from octavo_client.channel import OPTIONS, call_metadata, is_local
+from octavo_client.addresses import is_local
+from octavo_client.channel import OPTIONS, call_metadata
 
 from tests.doubles.inference_server import InferenceServer
 

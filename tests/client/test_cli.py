@@ -32,6 +32,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for verb in (
         "serve",
+        "prepare",
         "scheduler",
         "worker",
         "keys",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from octavo.v1 import admin_pb2
-from octavo_client import demo, demo_summary
+from octavo_client import default_model, demo, demo_summary
 from octavo_client.cli import main
 from octavo_client.demo_summary import Recording, inter_token_gaps, percentile, summarise
 from octavo_client.demo_view import LINE_WIDTH, LineView, PanelView
@@ -129,15 +129,15 @@ def test_the_questions_are_english_chinese_and_a_document_that_holds_its_answer(
 
 
 def test_the_default_model_is_found_without_importing_its_package() -> None:
-    path = demo.find_default_model()
+    path = default_model.find_default_model()
     assert path.suffix == ".gguf"
-    assert demo.MODEL_PACKAGE not in sys.modules
+    assert default_model.MODEL_PACKAGE not in sys.modules
 
 
 def test_a_missing_model_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "MODEL_PACKAGE", "no_such_model")
+    monkeypatch.setattr(default_model, "MODEL_PACKAGE", "no_such_model")
     with pytest.raises(ConfigError, match="no-such-model, which is not installed"):
-        demo.find_default_model()
+        default_model.find_default_model()
     assert main(["demo"]) == 2
     assert "--model PATH" in capsys.readouterr().err
 

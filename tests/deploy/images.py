@@ -73,8 +73,11 @@ def copy_context(target: Path) -> None:
 
 
 def install_lines(stage: Stage, prefix: Path) -> Iterator[str]:
-    """The stage's RUN lines for an environment at `prefix`, made by this interpreter, with pip's cache to save time."""
-    for line in stage.values("RUN"):
+    """The stage's RUN lines for an environment at `prefix`, made by this interpreter, with pip's cache to save time.
+
+    Debian's packages are left out: this machine keeps its own.
+    """
+    for line in (line for line in stage.values("RUN") if not line.startswith("apt-get ")):
         moved = line.replace(PREFIX, str(prefix)).replace(" --no-cache-dir", "")
         yield re.sub(r"^python ", f"{sys.executable} ", moved)
 

@@ -20,6 +20,7 @@ from octavo_scheduler.core.settings import PreemptMode
 from tests.doubles.tiny_model import make_tiny_model
 from tests.equality.engine import RunnerWorker
 from tests.equality.schedule import Outcome, Schedule
+from tests.pools import poison
 
 PAGE_SIZES, CHUNKS, BRANCHES = (1, 4, 16), (1, 7, 16, 17), (1, 3)
 MODES: tuple[PreemptMode, ...] = ("swap", "drop")
@@ -143,13 +144,16 @@ class Row:
 
 
 class Bench:
-    """Runs cases on a tiny model. Undisturbed answers are computed once."""
+    """Runs cases on a tiny model, by one thread: it is so small that a second one would only be waited for.
 
-    def __init__(self, folder: Path) -> None:
+    Undisturbed answers are computed once.
+    """
+
+    def __init__(self, folder: Path, kernels: str = "reference") -> None:
         model = make_tiny_model(folder, **MODEL)
-        settings = {"invariant": True, "pages": MOST_PAGES, "host_pages": MOST_PAGES, "max_slots": 8}
+        settings = {"kernels": kernels, "invariant": True, "threads": 1, "pages": MOST_PAGES, "host_pages": MOST_PAGES}
         self.workers = {
-            size: RunnerWorker(model, page_size=size, max_step_tokens=64, max_context=128, **settings)
+            size: RunnerWorker(model, page_size=size, max_step_tokens=64, max_context=128, max_slots=8, **settings)
             for size in PAGE_SIZES
         }
         self.undisturbed = cache(self._undisturbed)
@@ -158,7 +162,7 @@ class Bench:
         """The case's requests, with what was in the pages before made unreadable."""
         worker = self.workers[case.page_size]
         for pool in (worker.runner.cache.pool, worker.runner.cache.host):
-            pool.fill_(math.nan)
+            poison(pool)
         settings = Settings(max_chunk=case.chunk, preempt=case.mode, prefix_cache=case.head > 0)
         schedule = Schedule(worker, case.pages, settings)
         junior = request("junior", case.junior, case.sampling, ANSWER, case.n)

@@ -21,10 +21,14 @@ HEAD = 3 * PAGE
 
 
 class RunnerWorker:
-    """A runner where a table top expects a worker. `pages`: how many of its pages it admits to have; None: all."""
+    """A runner where a table top expects a worker, in float32 on the reference unless the configuration says otherwise.
+
+    `pages`: how many of its pages it admits to have; None: all.
+    """
 
     def __init__(self, model: Path, **config: Any) -> None:
-        self.runner: Runner = build_runner(WorkerConfig(model=model, dtype="float32", **config))
+        settings = {"dtype": "float32", "kernels": "reference", **config}
+        self.runner: Runner = build_runner(WorkerConfig(model=model, **settings))
         self.pages: int | None = None
 
     def reset(self) -> None:

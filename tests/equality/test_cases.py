@@ -1,23 +1,19 @@
 """Under no schedule that preempts a request does any id change: a sample of what `make equality CASES=n` runs."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 
 import pytest
-import torch
 
 from tests.equality.cases import BRANCHES, CHUNKS, GRID, MODES, PAGE_SIZES, POSITIONS, SAMPLINGS, Bench, Case, case
+from tests.kernels.implementations import WHOLE
 
 pytestmark = pytest.mark.timeout(900)
 SAMPLE = 200
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """On one thread: the model is so small that a second one would only be waited for."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield Bench(tmp_path_factory.mktemp("tiny") / "model")
-    torch.set_num_threads(threads)
+@pytest.fixture(scope="module", params=WHOLE)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("tiny") / "model", request.param)
 
 
 def test_PS01_PS02_a_preemption_at_any_position_changes_no_id_of_any_branch(

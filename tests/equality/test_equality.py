@@ -16,6 +16,7 @@ from tests.equality.engine import POSITIONS, RunnerWorker, generate, preempt_at
 from tests.equality.prompts import prompts
 from tests.equality.reference import NEAR_TIE, Answer, Reference, compare
 from tests.equality.schedule import Schedule
+from tests.kernels.implementations import WHOLE
 from tests.models import smollm2
 
 pytestmark = pytest.mark.timeout(900)
@@ -45,10 +46,16 @@ def expected(model: ServedModel, reference: Reference) -> list[Answer]:
     return [reference.answer(prompt, NEW_TOKENS) for prompt in prompts(model.vocabulary, LENGTHS)]
 
 
+@pytest.fixture(scope="module", params=WHOLE)
+def kernels(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module", params=PAGE_SIZES)
-def worker(request: pytest.FixtureRequest) -> RunnerWorker:
+def worker(request: pytest.FixtureRequest, kernels: str) -> RunnerWorker:
     page_size = request.param
-    return RunnerWorker(smollm2(), page_size=page_size, pages=9600 // page_size, max_step_tokens=512)
+    return RunnerWorker(smollm2(), kernels=kernels, page_size=page_size, pages=9600 // page_size, max_step_tokens=512)
 
 
 @pytest.mark.model
@@ -68,9 +75,9 @@ def test_greedy_ids_equal_those_of_transformers(
 @pytest.mark.model
 @pytest.mark.parametrize("chunk", [16, 512])
 def test_long_prompts_equal_too(
-    model: ServedModel, reference: Reference, chunk: int, figure: Callable[[str], None]
+    model: ServedModel, reference: Reference, kernels: str, chunk: int, figure: Callable[[str], None]
 ) -> None:
-    worker = RunnerWorker(smollm2(), page_size=16, pages=400, max_step_tokens=512)
+    worker = RunnerWorker(smollm2(), kernels=kernels, page_size=16, pages=400, max_step_tokens=512)
     long = prompts(model.vocabulary, LONG_LENGTHS)
     answers = [reference.answer(prompt, 8) for prompt in long]
     num_ties = compare(answers, generate(worker, long, 8, Settings(max_chunk=chunk)))
@@ -81,9 +88,10 @@ def test_long_prompts_equal_too(
 
 @pytest.mark.model
 @pytest.mark.parametrize("mode", ["swap", "drop"])
-def test_PS09_the_recipe_changes_no_id_of_the_real_model(model: ServedModel, mode: PreemptMode) -> None:
+def test_PS09_the_recipe_changes_no_id_of_the_real_model(model: ServedModel, kernels: str, mode: PreemptMode) -> None:
     """Page 16, prompt 34, 35 new tokens, two requests, 7 usable pages: preemption is certain."""
-    worker = RunnerWorker(smollm2(), page_size=16, pages=7, host_pages=7, invariant=True, max_step_tokens=64)
+    settings = {"page_size": 16, "pages": 7, "host_pages": 7, "max_step_tokens": 64}
+    worker = RunnerWorker(smollm2(), kernels=kernels, invariant=True, **settings)
     both = prompts(model.vocabulary, [34, 34])
     undisturbed = [generate(worker, [prompt], 35)[0] for prompt in both]
     table = TableTop(Settings(preempt=mode), w=worker)
@@ -98,13 +106,14 @@ def test_PS09_the_recipe_changes_no_id_of_the_real_model(model: ServedModel, mod
 @pytest.mark.model
 @pytest.mark.parametrize("mode", ["swap", "drop"])
 def test_PS02_branches_of_the_real_model_say_the_same_in_a_pool_too_small_for_all(
-    model: ServedModel, mode: PreemptMode, figure: Callable[[str], None]
+    model: ServedModel, kernels: str, mode: PreemptMode, figure: Callable[[str], None]
 ) -> None:
     """Three branches of 54 tokens share two pages of 16 and need two each besides; there are 6."""
     (ids,) = prompts(model.vocabulary, [34])
     sampling = Sampling(temperature=1.0, seed=3)
     asked = [RequestSpec(id="r", prompt=tuple(ids), max_tokens=20, n=3, sampling=sampling)]
-    worker = RunnerWorker(smollm2(), page_size=16, pages=16, host_pages=16, invariant=True, max_step_tokens=64)
+    settings = {"page_size": 16, "pages": 16, "host_pages": 16, "max_step_tokens": 64}
+    worker = RunnerWorker(smollm2(), kernels=kernels, invariant=True, **settings)
     undisturbed = Schedule(worker, 16, Settings(prefix_cache=False)).run(asked)
     crowded = Schedule(worker, 6, Settings(preempt=mode)).run(asked)
     assert crowded.ids == undisturbed.ids
@@ -122,9 +131,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("mode", ["swap", "drop"])
 def test_PS01_PS05_a_preemption_at_every_position_changes_no_id(
-    tiny: Path, mode: PreemptMode, temperature: float
+    tiny: Path, kernels: str, mode: PreemptMode, temperature: float
 ) -> None:
-    worker = RunnerWorker(tiny, page_size=16, pages=32, host_pages=16, invariant=True, max_step_tokens=64)
+    settings = {"page_size": 16, "pages": 32, "host_pages": 16, "max_step_tokens": 64}
+    worker = RunnerWorker(tiny, kernels=kernels, invariant=True, **settings)
     both = [[(7 * n + 3) % 300 for n in range(48)], [(5 * n + 9) % 300 for n in range(16)]]
     undisturbed = generate(worker, [[1], both[1]], 35, temperature=temperature)[1]
     for position in POSITIONS:
@@ -135,8 +145,9 @@ def test_PS01_PS05_a_preemption_at_every_position_changes_no_id(
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 @pytest.mark.parametrize("chunk", [1, 7, 16, 17])
-def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, page_size: int, chunk: int) -> None:
-    worker = RunnerWorker(tiny, page_size=page_size, pages=640 // page_size, invariant=True, max_step_tokens=64)
+def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, kernels: str, page_size: int, chunk: int) -> None:
+    settings = {"page_size": page_size, "pages": 640 // page_size, "max_step_tokens": 64}
+    worker = RunnerWorker(tiny, kernels=kernels, invariant=True, **settings)
     many = [[(n * (k + 3) + k) % 300 for n in range(1 + 9 * k)] for k in range(7)]
     alone = [generate(worker, [prompt], 12, temperature=0.8)[0] for prompt in many[:1]]
     together = generate(worker, many, 12, Settings(max_chunk=chunk), temperature=0.8)
@@ -148,10 +159,11 @@ def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, page_size: 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 def test_PC02_with_the_prefix_cache_and_without_ids_are_the_same(
-    tiny: Path, page_size: int, temperature: float
+    tiny: Path, kernels: str, page_size: int, temperature: float
 ) -> None:
     """A head of 64 tokens and tails of every length up to two pages, some asked at once and some after one another."""
-    worker = RunnerWorker(tiny, page_size=page_size, pages=1280 // page_size, invariant=True, max_step_tokens=64)
+    settings = {"page_size": page_size, "pages": 1280 // page_size, "max_step_tokens": 64}
+    worker = RunnerWorker(tiny, kernels=kernels, invariant=True, **settings)
     head = [(11 * n + 5) % 300 for n in range(64)]
     many = [[*head, *((7 * n + k) % 300 for n in range(k))] for k in range(1, 2 * page_size + 1)]
     without = generate(worker, many, 6, Settings(prefix_cache=False), temperature=temperature)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tests.kernels.steps import empty_step, int32
 
-GEOMETRY = Geometry(16, 1, 1, 8, torch.float32)
+GEOMETRY = Geometry(16, 1, 1, 8, "float32")
 
 
 def sampling_of(slots: int, **columns: object) -> Sampling:
@@ -36,7 +36,8 @@ def sample(ops: Ops, logits: Tensor, sampling: Sampling, slots: list[int] | None
     """One token for each row of logits, row i drawn for slots[i] (i when not given)."""
     slots = list(range(len(logits))) if slots is None else slots
     step, out = empty_step(GEOMETRY), torch.zeros(len(slots), dtype=torch.int32)
-    step.sample_row, step.sample_slot, step.num_samples = int32(*range(len(slots))), int32(*slots), len(slots)
+    step.sample_row, step.sample_slot = int32(*range(len(slots))), int32(*slots)
+    step.count(tokens=0, rows=0, head_rows=len(logits), samples=len(slots))
     ops.sample(logits.clone(), sampling, step, out)
     drawn: list[int] = out.tolist()
     return drawn

@@ -3,12 +3,14 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from octavo_kernels.ops import Geometry, Ops, Step
 from torch import Tensor
 
+from tests.pools import memory, poison
+
 GARBAGE = 2**31 - 1
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,38 @@ class Case:
     """A step over a pool full of NaN, in which only the rows' own tokens are numbers."""
 
     step: Step
-    pool: Tensor
+    pool: Tensor  # uint8 [page, byte], the memory of `array`
+    array: object  # the pool as the kernels made it
     keys: list[Tensor]  # of each row: [tokens, KV, D]
     values: list[Tensor]
-    q: Tensor
-    used_pages: list[int]
+    q: Tensor  # [T, H, D]
 
 
 def int32(*values: int) -> Tensor:
     return torch.tensor(values, dtype=torch.int32)
 
 
+def count(number: int) -> np.ndarray:
+    """So many rows."""
+    return np.array([number], np.int32)
+
+
+def new_pool(ops: Ops, geometry: Geometry, num_pages: int) -> tuple[object, Tensor]:
+    """A pool of NaN, and its bytes."""
+    pool = ops.new_pool(geometry, num_pages)
+    poison(pool)
+    return pool, torch.from_numpy(memory(pool))
+
+
 def make_case(
-    ops: Ops, rows: list[Row], geometry: Geometry, heads: int, *, layer: int = 0, seed: int = 0, gain: float = 1.0
+    ops: Ops,
+    rows: list[Row],
+    geometry: Geometry,
+    heads: int,
+    *,
+    layer: int = 0,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
 ) -> Case:
     """Writes every row's K and V through `rope_and_write` with angles of zero; table tails are garbage."""
     rng = torch.Generator().manual_seed(seed)
@@ -46,34 +67,34 @@ def make_case(
     free = (torch.randperm(num_pages, generator=rng) + 1).tolist()
     table = torch.full((len(rows) + 2, max(pages_of) + 5), GARBAGE, dtype=torch.int32)
     slots = torch.randperm(len(rows) + 2, generator=rng)[: len(rows)].tolist()
-    used = []
-    for slot, count in zip(slots, pages_of, strict=True):
-        pages = [free.pop() for _ in range(count)]
-        table[slot, :count] = torch.tensor(pages)
-        used += pages
-    pool = geometry.new_pool(num_pages, CPU).fill_(math.nan)
+    for slot, num in zip(slots, pages_of, strict=True):
+        table[slot, :num] = torch.tensor([free.pop() for _ in range(num)])
+    array, pool = new_pool(ops, geometry, num_pages)
 
-    def normal(*shape: int) -> Tensor:
-        return (torch.randn(shape, generator=rng) * gain).to(geometry.dtype)
+    def normal(tokens: int, heads: int) -> Tensor:
+        return torch.randn(tokens, heads, geometry.head_dim, generator=rng).to(dtype)
 
-    keys = [normal(n, geometry.num_kv_heads, geometry.head_dim) for n in lengths]
-    values = [normal(n, geometry.num_kv_heads, geometry.head_dim) for n in lengths]
+    keys, values = ([normal(n, geometry.num_kv_heads) for n in lengths] for _ in range(2))
     for slot, k, v in zip(slots, keys, values, strict=True):
-        write_all(ops, k, v, table[slot], pool, layer, geometry)
+        write_all(ops, k, v, table[slot], array, layer, geometry)
     step = step_of(rows, slots, table, geometry)
-    q = normal(step.num_tokens, heads, geometry.head_dim)
-    return Case(step, pool, keys, values, q, used)
+    return Case(step, pool, array, keys, values, normal(step.num_tokens, heads))
 
 
-def write_all(ops: Ops, k: Tensor, v: Tensor, table: Tensor, pool: Tensor, layer: int, geometry: Geometry) -> None:
+def write_all(ops: Ops, k: Tensor, v: Tensor, table: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
     """A whole sequence's K and V, rotated by nothing."""
-    position = torch.arange(k.shape[0])
+    position = torch.arange(len(k))
     step = empty_step(geometry)
     step.position = position.int()
     step.kv_index = table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
-    step.num_tokens = k.shape[0]
-    cos = torch.ones(k.shape[0], geometry.head_dim // 2)
-    ops.rope_and_write(k.clone(), k.clone(), v, cos, torch.zeros_like(cos), pool, layer, step)
+    step.count(tokens=len(k), rows=0, head_rows=0, samples=0)
+    cos = torch.ones(len(k), geometry.head_dim // 2)
+    ops.rope_and_write(qkv_of(k, k, v), cos, torch.zeros_like(cos), pool, layer, step)
+
+
+def qkv_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One row a token."""
+    return torch.cat((q, k, v), dim=1).flatten(1)
 
 
 def empty_step(geometry: Geometry) -> Step:
@@ -100,7 +121,7 @@ def step_of(rows: list[Row], slots: list[int], table: Tensor, geometry: Geometry
     step.row_start = int32(0, *torch.tensor([row.query for row in rows]).cumsum(0).tolist())
     step.row_length = int32(*(row.computed + row.query for row in rows))
     step.position = torch.cat([torch.arange(row.computed, row.computed + row.query) for row in rows]).int()
-    step.num_rows, step.num_tokens = len(rows), int(step.row_start[-1])
+    step.count(tokens=int(step.row_start[-1]), rows=len(rows), head_rows=0, samples=0)
     return step
 
 
@@ -119,7 +140,9 @@ def dense(case: Case, rows: list[Row], heads: int) -> Tensor:
 
 
 def run_attention(ops: Ops, case: Case, layer: int = 0) -> Tensor:
+    """[T, H, D]. Keys and values beside the queries are NaN: attention has no business there."""
+    kv = case.q.new_full((len(case.q), case.step.geometry.num_kv_heads, case.q.shape[2]), math.nan)
     out = torch.full_like(case.q, math.nan)
     ops.prepare(case.step)
-    ops.attention(case.q, case.pool, layer, case.step, out)
+    ops.attention(qkv_of(case.q, kv, kv), case.array, layer, case.step, out.flatten(1))
     return out

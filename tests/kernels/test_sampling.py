@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-from octavo_kernels.ops import Sampling, pick
+from octavo_kernels.ops import Ops, Sampling
 from octavo_kernels.reference import sampling as reference
 from octavo_kernels.reference.philox import uniform
 from torch import Tensor
 
+from tests.kernels.implementations import build, every_ops
 from tests.kernels.samplers import sample, sampling_of
-
-OPS = pick("cpu", "reference")
 
 
 def by_hand(logits: Tensor, sampling: Sampling, slot: int) -> int:
@@ -37,6 +36,7 @@ def by_hand(logits: Tensor, sampling: Sampling, slot: int) -> int:
     return ranking[kept - 1]
 
 
+@every_ops
 @pytest.mark.parametrize("spread", [0.5, 3.0])  # flat: draws beyond the shortlist; steep: within it
 @pytest.mark.parametrize(
     "filters",
@@ -54,65 +54,74 @@ def by_hand(logits: Tensor, sampling: Sampling, slot: int) -> int:
         {"top_k": 600, "top_p": 0.99, "min_p": 0.001},
     ],
 )
-def test_draws_follow_the_rule(filters: dict[str, float], spread: float) -> None:
+def test_draws_follow_the_rule(ops: Ops, filters: dict[str, float], spread: float) -> None:
     slots = 40
     logits = torch.randn(slots, 1000, generator=torch.Generator().manual_seed(3)) * spread
     sampling = sampling_of(slots, temperature=0.8, seed=torch.arange(slots) * 7919, length=12, **filters)
-    assert sample(OPS, logits, sampling) == [by_hand(logits[i], sampling, i) for i in range(slots)]
+    assert sample(ops, logits, sampling) == [by_hand(logits[i], sampling, i) for i in range(slots)]
 
 
 @pytest.mark.parametrize("width", [1, 5, 300, 1000])
 def test_the_length_of_the_shortlist_changes_no_draw(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ops = build("reference")
     logits = torch.randn(60, 1000).round(decimals=1)  # with many ties
     sampling = sampling_of(60, temperature=0.7, top_p=0.9, min_p=0.002, seed=torch.arange(60))
-    truth = sample(OPS, logits, sampling)
+    truth = sample(ops, logits, sampling)
     monkeypatch.setattr(reference, "SHORTLIST", width)
-    assert sample(OPS, logits, sampling) == truth
+    assert sample(ops, logits, sampling) == truth
 
 
-def test_temperature_zero_takes_the_lowest_of_the_largest() -> None:
+@every_ops
+def test_temperature_zero_takes_the_lowest_of_the_largest(ops: Ops) -> None:
     logits = torch.tensor([[0.0, 2.0, 1.0, 2.0], [-1.0, -math.inf, -1.0, -1.0]])
-    assert sample(OPS, logits, sampling_of(2)) == [1, 0]
+    assert sample(ops, logits, sampling_of(2)) == [1, 0]
 
 
+@every_ops
 @pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-30])
 @pytest.mark.parametrize("filters", [{}, {"top_k": 5, "top_p": 0.5}, {"min_p": 0.1}])
-def test_a_tiny_temperature_takes_the_largest_like_zero(temperature: float, filters: dict[str, float]) -> None:
+def test_a_tiny_temperature_takes_the_largest_like_zero(
+    ops: Ops, temperature: float, filters: dict[str, float]
+) -> None:
     logits = torch.randn(50, 700, generator=torch.Generator().manual_seed(1)) * 20
     logits[::2] -= 100  # all of a row below zero
     sampling = sampling_of(50, temperature=temperature, seed=torch.arange(50), **filters)
-    assert sample(OPS, logits, sampling) == logits.argmax(-1).tolist()
+    assert sample(ops, logits, sampling) == logits.argmax(-1).tolist()
 
 
-def test_ties_are_ranked_by_token_id() -> None:
+@every_ops
+def test_ties_are_ranked_by_token_id(ops: Ops) -> None:
     logits = torch.zeros(200, 50)
     logits[:, ::2] = -0.0
-    draws = sample(OPS, logits, sampling_of(200, temperature=1, top_k=3, seed=torch.arange(200)))
+    draws = sample(ops, logits, sampling_of(200, temperature=1, top_k=3, seed=torch.arange(200)))
     assert set(draws) == {0, 1, 2}
 
 
-def test_a_token_without_probability_is_never_drawn() -> None:
+@every_ops
+def test_a_token_without_probability_is_never_drawn(ops: Ops) -> None:
     logits = torch.full((3000, 300), -math.inf)
     logits[:, 17] = logits[:, 250] = 0.0
-    draws = sample(OPS, logits, sampling_of(3000, temperature=1, seed=torch.arange(3000)))
+    draws = sample(ops, logits, sampling_of(3000, temperature=1, seed=torch.arange(3000)))
     assert set(draws) == {17, 250}
 
 
-def test_frequencies_match_probabilities() -> None:
+@every_ops
+def test_frequencies_match_probabilities(ops: Ops) -> None:
     draws, logits = 20_000, torch.tensor([1.0, 0.0, -1.0, 2.0, 0.5, -3.0])
     sampling = sampling_of(draws, temperature=1, seed=42, length=torch.arange(draws))
-    seen = torch.bincount(torch.tensor(sample(OPS, logits.expand(draws, -1), sampling)), minlength=6)
+    seen = torch.bincount(torch.tensor(sample(ops, logits.expand(draws, -1), sampling)), minlength=6)
     expected = logits.softmax(0) * draws
     assert float(((seen - expected) ** 2 / expected).sum()) < 20.5  # chi-square, 5 degrees, p = 0.001
 
 
-def test_a_draw_depends_on_seed_position_and_branch_alone() -> None:
+@every_ops
+def test_a_draw_depends_on_seed_position_and_branch_alone(ops: Ops) -> None:
     logits = torch.randn(1, 500)
     sampling = sampling_of(4, temperature=1.5, seed=torch.tensor([5, 5, 5, 6]), branch=torch.tensor([0, 0, 1, 0]))
-    draws = [[sample(OPS, logits, sampling, [slot])[0] for slot in range(4)]]
+    draws = [[sample(ops, logits, sampling, [slot])[0] for slot in range(4)]]
     for position in range(1, 6):
         sampling.length.fill_(position)
-        draws.append([sample(OPS, logits, sampling, [slot])[0] for slot in range(4)])
+        draws.append([sample(ops, logits, sampling, [slot])[0] for slot in range(4)])
     first, second, branch, seed = zip(*draws, strict=True)
     assert first == second
     assert first != branch
@@ -136,13 +145,15 @@ def test_repetition_counts_prompt_and_answer_and_the_others_the_answer_only() ->
     assert penalised(none, frequency_penalty=0.5) == [0, 0, -1, 0, 0, 0]
 
 
-def test_penalties_come_before_temperature_and_change_greedy_choices_too() -> None:
+@every_ops
+def test_penalties_come_before_temperature_and_change_greedy_choices_too(ops: Ops) -> None:
     logits = torch.tensor([[1.0, 0.9, 0.0]])
     sampling = sampling_of(1, history=torch.tensor([[0]]), length=1, presence_penalty=0.2)
-    assert sample(OPS, logits, sampling) == [1]
+    assert sample(ops, logits, sampling) == [1]
 
 
-def test_rows_without_numbers_still_give_a_token() -> None:
+@every_ops
+def test_rows_without_numbers_still_give_a_token(ops: Ops) -> None:
     logits = torch.full((2, 40), math.nan)
-    drawn = sample(OPS, logits, sampling_of(2, temperature=torch.tensor([0.0, 1.0])))
+    drawn = sample(ops, logits, sampling_of(2, temperature=torch.tensor([0.0, 1.0])))
     assert all(0 <= token < 40 for token in drawn)

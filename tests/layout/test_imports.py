@@ -28,6 +28,8 @@ FORBIDDEN = [
     ("octavo_worker.runner", "import octavo_scheduler.core"),
     ("octavo_worker.runner", "from octavo.v1 import step_pb2"),
     ("octavo_worker.runner", "import grpc"),
+    ("octavo_worker.runner", "import torch"),
+    ("octavo_kernels.cpu.door", "import torch"),
     ("octavo_kernels.ops", "import octavo_worker"),
     ("octavo_kernels.ops", "from octavo.v1 import step_pb2"),
 ]
@@ -41,7 +43,8 @@ ALLOWED = [
         "octavo_scheduler.core.planner",
         "from dataclasses import dataclass\nfrom .pages import Pool\nfrom . import states",
     ),
-    ("octavo_worker.batch", "import torch\nfrom octavo.v1 import step_pb2\nfrom octavo_kernels.ops import Ops"),
+    ("octavo_worker.batch", "from octavo.v1 import step_pb2\nfrom octavo_kernels.ops import Ops"),
+    ("octavo_kernels.reference.dense", "import torch"),
     ("octavo_kernels.triton.attention", "import torch\nimport triton"),
 ]
 

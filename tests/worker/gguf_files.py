@@ -5,7 +5,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from octavo_worker.weights import gguf_name
+from octavo_worker.source import gguf_name
 from safetensors.numpy import load_file
 
 

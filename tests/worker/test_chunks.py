@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from octavo.v1 import step_pb2 as wire
 from octavo_worker.runner import Runner
 
+from tests.pools import memory
 from tests.worker.plans import Driver, growth, new_slots, rows, uint16
 
 Make = Callable[..., Runner]
@@ -15,8 +15,8 @@ BOS = 1
 IDS = np.random.default_rng(11).integers(3, 320, 400).tolist()
 
 
-def bytes_of(pool: torch.Tensor, pages: list[int]) -> bytes:
-    return pool[pages].numpy().tobytes()
+def bytes_of(runner: Runner, pages: list[int]) -> bytes:
+    return memory(runner.cache.pool)[pages].tobytes()
 
 
 def test_CP04_a_short_history_with_a_long_chunk_beside_a_long_one_with_a_short_chunk(make_runner: Make) -> None:
@@ -24,17 +24,18 @@ def test_CP04_a_short_history_with_a_long_chunk_beside_a_long_one_with_a_short_c
     runner = make_runner(page_size=32, pages=20, invariant=True)
     a, b = IDS[:96], IDS[100:260]
     alone = [Driver(make_runner(page_size=32, invariant=True)).generate(prompt, 4) for prompt in (a, b)]
-    pool = runner.cache.pool
-    pool.view(torch.int32).random_(generator=torch.Generator().manual_seed(0))
+    pool = memory(runner.cache.pool)
+    pool[:] = np.random.default_rng(0).integers(0, 256, pool.shape, np.uint8)
     driver = Driver(runner)
     pages = {0: [7, 3, 12, 5], 1: [9, 2, 15, 4, 11, 8]}
     driver.send(new_slots=new_slots({1: b}), growth=growth({1: pages[1]}), rows=rows({1: 96}, [0]))
     written = [*pages[0][:3], *pages[1][3:5]]
     others = [page for page in range(21) if page not in written]
-    before, due = bytes_of(pool, others), pool[written].clone()
+    before, due = bytes_of(runner, others), pool[written]
     out = driver.send(new_slots=new_slots({0: a}), growth=growth({0: pages[0]}), rows=rows({0: 96, 1: 64}))
-    assert bytes_of(pool, others) == before, "history, spare pages and pages of nobody stay as they were"
-    assert not (pool[written] == due).all(-1).any(), "every position of the chunks was written"
+    assert bytes_of(runner, others) == before, "history, spare pages and pages of nobody stay as they were"
+    same = (pool[written] == due).reshape(-1, runner.cache.geometry.block_bytes)
+    assert not same.all(-1).any(), "every head's block of the chunks was written"
     answers = [[token] for token in out]
     for _ in range(3):
         drawn = driver.send(rows=wire.Rows(slot=uint16(0, 1)))
@@ -51,7 +52,7 @@ def test_CP06_positions_of_a_prompt_in_chunks_are_those_of_the_prompt_in_one_pie
     found = {}
     for chunk in (4, len(prompt)):
         driver = Driver(make_runner(page_size=4, invariant=True))
-        driver.runner.cache.pool.zero_()
+        memory(driver.runner.cache.pool)[:] = 0
         step, pages = driver.runner.step, [9, 3, 5, 1, 7, 2]
         parts: dict[str, object] = {"new_slots": new_slots({2: prompt}), "growth": growth({2: pages})}
         tokens, positions, places, out = [], [], [], []
@@ -62,7 +63,7 @@ def test_CP06_positions_of_a_prompt_in_chunks_are_those_of_the_prompt_in_one_pie
             tokens += step.token[:size].tolist()
             positions += step.position[:size].tolist()
             places += step.kv_index[:size].tolist()
-        held = bytes_of(driver.runner.cache.pool, pages)
+        held = bytes_of(driver.runner, pages)
         found[chunk] = tokens, positions, places, out, held
     whole = found[len(prompt)]
     assert whole[:2] == (prompt, list(range(len(prompt))))

@@ -39,6 +39,21 @@ def test_a_worker_says_that_it_joined_and_sigterm_ends_it_in_order(router: Route
     assert err == ""
 
 
+def test_a_worker_without_cpu_kernels_says_so_in_one_line_and_runs(
+    router: Router, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCTAVO_CPU_LIBRARY", str(tmp_path / "not-there.so"))
+    process = spawn("--model", tiny, "--scheduler", router.address, "--pages", 12)
+    router.welcome()
+    router.receive("heartbeat")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.count("\n") == 1
+    assert "runs on `reference`" in err
+    assert "python -m octavo_kernels.cpu.compile" in err
+
+
 def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> None:
     read, write = os.pipe()
     process = spawn("--model", tiny, "--scheduler", router.address, "--pages", 12, "--lifeline", read, pass_fds=(read,))
@@ -58,7 +73,7 @@ def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> 
         (["--model", "TINY", "--scheduler", "nowhere"], "--scheduler is ipc://PATH or tcp://HOST:PORT"),
         (["--model", "TINY", "--scheduler", "tcp://192.0.2.1:5"], "the link is not encrypted; give --curve-key"),
         (["--model", "/does/not/exist", "--scheduler", "ipc://x"], "model path /does/not/exist does not exist"),
-        (["--model", "TINY", "--scheduler", "ipc://x", "--kernels", "triton"], "these do: reference"),
+        (["--model", "TINY", "--scheduler", "ipc://x", "--kernels", "triton"], "these do: "),
         (["--model", "TINY", "--scheduler", "ipc://x", "--swap-space", "lots"], "'lots' is not a size"),
         (["--model", "TINY", "--scheduler", "ipc://x", "--lifeline", "99"], "--lifeline 99 is no open file"),
     ],

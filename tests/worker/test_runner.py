@@ -8,22 +8,33 @@ from octavo.v1 import step_pb2 as wire
 from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.runner import Runner
 
+from tests.pools import memory, poison
 from tests.worker.plans import Driver, growth, int32, moves, new_slots, rows, uint16
 
 PROMPT = np.random.default_rng(5).integers(3, 320, 37).tolist()
 Make = Callable[..., Runner]
 
 
-def test_hello_says_what_the_worker_can_hold(make_runner: Make) -> None:
+def test_hello_says_what_the_worker_can_hold(make_runner: Make, kernels: str) -> None:
     runner = make_runner(pages=9, host_pages=3, worker_id="w1", max_slots=5, max_step_tokens=40)
     hello = runner.hello()
     assert (hello.worker_id, hello.device_pages, hello.host_pages, hello.max_slots) == ("w1", 9, 3, 5)
     assert (hello.max_step_tokens, hello.max_context, hello.vocab_size) == (40, 512, 320)
-    assert (hello.kernels, hello.batch_invariant, hello.needs_zeroed_pages) == ("reference", False, False)
+    assert (hello.kernels, hello.batch_invariant, hello.needs_zeroed_pages) == (kernels, kernels == "cpu", False)
     page = hello.geometry
     assert (page.page_size, page.num_layers, page.num_kv_heads, page.head_dim) == (16, 2, 2, 16)
-    assert (page.dtype, page.layout, page.page_bytes) == ("float32", "ref.token_dim", 16 * 2 * 2 * 16 * 2 * 4)
+    layout = {"reference": "ref.token_dim", "cpu": "cpu.16"}[kernels]
+    assert (page.dtype, page.layout, page.page_bytes) == ("float32", layout, 16 * 2 * 2 * 16 * 2 * 4)
     assert len(hello.weights_digest) == 32
+
+
+def test_workers_that_would_answer_differently_say_so(make_runner: Make) -> None:
+    """The digest covers the weights, their format, and the dtypes of activations and pages."""
+    settings = [{}, {"weights": "bfloat16"}, {"dtype": "bfloat16"}, {"kv_dtype": "bfloat16"}]
+    digests = {make_runner(**each).hello().weights_digest for each in settings}
+    assert len(digests) == len(settings)
+    assert make_runner(page_size=8, pages=9).hello().weights_digest in digests
+    assert make_runner(kv_dtype="bfloat16").hello().geometry.dtype == "bfloat16"
 
 
 def test_a_steady_decode_plan_carries_a_slot_and_nothing_else(make_runner: Make) -> None:
@@ -74,7 +85,7 @@ def test_a_sequence_interrupted_at_any_token_goes_on_as_if_nothing_had_happened(
         pages = {7: [11, 9, 10, 12]}
         if swap:
             driver.send(freed_slot=uint16(0), swap_out=moves({1: 3, 2: 8, 3: 1, 4: 2}))
-            runner.cache.pool.fill_(float("nan"))
+            poison(runner.cache.pool)
             back = moves({3: 11, 8: 9, 1: 10, 2: 12})
             out += driver.send(swap_in=back, new_slots=again, growth=growth(pages), rows=wire.Rows(slot=uint16(7)))
         else:
@@ -88,17 +99,13 @@ def test_a_sequence_interrupted_at_any_token_goes_on_as_if_nothing_had_happened(
 def test_a_swap_moves_exactly_its_pages_and_their_bytes(make_runner: Make) -> None:
     driver = Driver(make_runner(pages=6, host_pages=4))
     cache = driver.runner.cache
-    cache.pool.view(-1).numpy().view(np.int32)[:] = np.random.default_rng(0).integers(
-        -(2**31), 2**31, cache.pool.numel(), dtype=np.int32
-    )
-    before = cache.pool.numpy().view(np.int32).copy()
-    cache.host.zero_()
+    after, host = memory(cache.pool), memory(cache.host)
+    after[:] = np.random.default_rng(0).integers(0, 256, after.shape, np.uint8)
+    before, host[:] = after.copy(), 0
     driver.send(swap_out=moves({2: 4, 5: 1}))
-    host = cache.host.numpy().view(np.int32)
     assert np.array_equal(host[[4, 1]], before[[2, 5]])
     assert not host[[0, 2, 3]].any()
     driver.send(swap_in=moves({4: 6, 1: 3}))
-    after = cache.pool.numpy().view(np.int32)
     assert np.array_equal(after[[6, 3]], before[[2, 5]])
     assert np.array_equal(after[[0, 1, 2, 4, 5]], before[[0, 1, 2, 4, 5]])
     assert [result.swapped_bytes for result in driver.results] == [2 * cache.geometry.page_bytes] * 2
@@ -109,11 +116,12 @@ def test_moves_are_observed_in_the_order_of_the_plan(make_runner: Make) -> None:
     """Swap out, swap in, copy, zero: page 1 leaves, is overwritten, copied, and zeroed at last."""
     driver = Driver(make_runner(pages=4, host_pages=2))
     cache = driver.runner.cache
-    cache.pool[1], cache.host[2] = 1.0, 2.0
+    pool, host = memory(cache.pool), memory(cache.host)
+    pool[1], host[2] = 1, 2
     driver.send(swap_out=moves({1: 1}), swap_in=moves({2: 1}), copy=moves({1: 3}), zero=int32(1))
-    assert bool((cache.host[1] == 1).all())
-    assert bool((cache.pool[3] == 2).all())
-    assert not cache.pool[1].any()
+    assert (host[1] == 1).all()
+    assert (pool[3] == 2).all()
+    assert not pool[1].any()
     assert cache.pages_copied == 1
 
 
@@ -162,9 +170,8 @@ def test_branches_copy_a_shared_page_before_they_write_to_it(make_runner: Make, 
     assert len({tuple(answer) for answer in truth}) == 3
 
     driver = Driver(make_runner(invariant=True, page_size=page_size))
-    driver.runner.cache.pool.fill_(float("nan"))  # what lies there may be what an earlier runner left, the same as now
-    num_full, written = divmod(len(PROMPT), page_size)
-    last = num_full + 1
+    poison(driver.runner.cache.pool)  # what lies there may be what an earlier runner left, the same as now
+    last = len(PROMPT) // page_size + 1
     forks = wire.Forks(
         source=uint16(0, 0), target=uint16(1, 2), branch=uint16(1, 2), seed=np.array([9, 9], "<u8").tobytes()
     )
@@ -176,7 +183,8 @@ def test_branches_copy_a_shared_page_before_they_write_to_it(make_runner: Make, 
             rows=wire.Rows(slot=uint16(0), num_tokens=int32(37), num_samples=uint16(3), sample_slot=uint16(0, 1, 2)),
         )
     ]
-    before = page_bits(driver.runner)
+    pool = memory(driver.runner.cache.pool)
+    before = pool.copy()
     out.append(
         driver.send(
             copy=wire.PageMoves(source=int32(last, last), target=int32(20, 22)),
@@ -184,23 +192,12 @@ def test_branches_copy_a_shared_page_before_they_write_to_it(make_runner: Make, 
             rows=wire.Rows(slot=uint16(0, 1, 2)),
         )
     )
-    after = page_bits(driver.runner)
-    assert np.array_equal(after[1:last], before[1:last])
-    for page in (20, last, 22):
-        assert changed_places(before[last], after[page]) == {written}
+    assert np.array_equal(pool[1:last], before[1:last])
+    changed = pool[[20, last, 22]] != before[last]
+    assert changed.any(-1).all()
+    assert changed.any(0).sum() <= driver.runner.cache.geometry.page_bytes // page_size, "one token's"
     out.append(driver.send(rows=wire.Rows(slot=uint16(0, 1, 2))))
     assert [list(answer) for answer in zip(*out, strict=True)] == truth
-
-
-def page_bits(runner: Runner) -> np.ndarray:
-    """Bits of all pages, [page, layer, head, K or V, place in the page, dimension]."""
-    page = runner.cache.geometry
-    shape = (-1, page.num_layers, page.num_kv_heads, 2, page.page_size, page.head_dim)
-    return runner.cache.pool.numpy().view(np.int32).reshape(shape).copy()
-
-
-def changed_places(before: np.ndarray, after: np.ndarray) -> set[int]:
-    return set(np.nonzero(before != after)[3].tolist())
 
 
 def test_the_last_pages_of_a_table_are_replaced_and_dropped(make_runner: Make) -> None:
@@ -232,7 +229,7 @@ def test_a_step_that_fails_is_answered_and_leaves_no_slot(make_runner: Make, mon
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver.runner.decoder, "forward", out_of_memory)
+        patch.setattr(driver.runner.decoder, "replay", out_of_memory)
         with pytest.raises(PlanRefused, match="step 2 failed: MemoryError: no room") as refusal:
             driver.send(rows=wire.Rows(slot=uint16(0)))
     assert refusal.value.reason is Reason.FAILED

@@ -30,17 +30,17 @@ def test_without_a_host_tier_there_is_no_copy_rate(make_runner: Make) -> None:
 def test_a_few_pages_and_one_chunk_are_measured(make_runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = make_runner(host_pages=30)
     prefilled, swapped = [], []
-    forward, swap_out = runner.decoder.forward, runner.cache.swap_out
+    replay, swap_out = runner.decoder.replay, runner.cache.swap_out
 
-    def watched_forward(step, pool):  # type: ignore[no-untyped-def]
-        prefilled.append(step.num_tokens)
-        return forward(step, pool)
+    def watched_replay():  # type: ignore[no-untyped-def]
+        prefilled.append(runner.step.num_tokens)
+        replay()
 
     def watched_swap(moves):  # type: ignore[no-untyped-def]
         swapped.append(len(moves.source))
         swap_out(moves)
 
-    monkeypatch.setattr(runner.decoder, "forward", watched_forward)
+    monkeypatch.setattr(runner.decoder, "replay", watched_replay)
     monkeypatch.setattr(runner.cache, "swap_out", watched_swap)
     warm_up(runner)
     assert prefilled == [1, PREFILL_TOKENS]

@@ -42,18 +42,17 @@ def on_signal(act: Callable[[], object]) -> None:
 
 
 def serve(config: WorkerConfig) -> None:
-    """Load the model, warm up and serve until told to end. Torch comes in here: it reads the environment when imported, and
-    a bad flag need not wait for it."""
+    """Load the model, warm up and serve until told to end. The imports wait until here: some kernels read the environment
+    when they come in, and a bad flag need not wait for them."""
     for name, value in THREADS_SLEEP.items():
         os.environ.setdefault(name, value)
-    import torch
 
     from octavo_worker.link import Link
-    from octavo_worker.loading import load_behind_a_bar
+    from octavo_worker.loading import behind_a_bar
+    from octavo_worker.runner import build_runner
     from octavo_worker.warming import warm_up
 
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
-    runner = load_behind_a_bar(config)
+    runner = behind_a_bar(f"loading {config.model.name}", lambda show: build_runner(config, show))
     warm_up(runner)
     link = Link(config, runner)
     on_signal(link.stop)

@@ -28,6 +28,34 @@ class Architecture:
         if min(*sizes, self.max_context) < 1 or self.heads % self.kv_heads or self.head_dim % 2:
             raise ModelError(f"the model's sizes contradict each other: {self}")
 
+    @property
+    def q_width(self) -> int:
+        """Columns of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of all key heads, or of all value heads."""
+        return self.kv_heads * self.head_dim
+
+    def as_huggingface(self) -> dict[str, Any]:
+        """What `from_huggingface` reads again, but for a rope scaling, whose frequencies are kept elsewhere."""
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate,
+            "vocab_size": self.vocab,
+            "rms_norm_eps": self.eps,
+            "max_position_embeddings": self.max_context,
+            "rope_theta": self.rope.theta,
+        }
+
 
 def from_huggingface(config: Mapping[str, Any]) -> Architecture:
     """Raises ModelError for anything but a Llama that this decoder computes exactly."""

@@ -234,7 +234,7 @@ def write_hello(
             num_layers=geometry.num_layers,
             num_kv_heads=geometry.num_kv_heads,
             head_dim=geometry.head_dim,
-            dtype=str(geometry.dtype).removeprefix("torch."),
+            dtype=geometry.dtype,
             layout=ops.layout,
             page_bytes=geometry.page_bytes,
         ),

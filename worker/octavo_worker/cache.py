@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import torch
+from octavo_kernels.ops import Array as Pool
 from octavo_kernels.ops import Geometry, Ops
 
 from octavo_worker.batch import Moves
@@ -17,11 +17,11 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")
 class PageCache:
     """Pages are 1..device_pages and 1..host_pages; page 0 of each tier is the null page. Counts what it moves."""
 
-    def __init__(self, geometry: Geometry, ops: Ops, device: torch.device, *, pages: int, host_pages: int) -> None:
+    def __init__(self, geometry: Geometry, ops: Ops, *, pages: int, host_pages: int) -> None:
         self.geometry, self.ops = geometry, ops
         self.device_pages, self.host_pages = pages, host_pages
-        self.pool = new_pool(geometry, pages, device)
-        self.host = new_pool(geometry, host_pages, torch.device("cpu"))
+        self.pool = new_pool(geometry, pages, ops)
+        self.host = new_pool(geometry, host_pages, ops)
         self.swapped_bytes = 0
         self.pages_copied = 0
 
@@ -43,31 +43,30 @@ class PageCache:
     def zero(self, pages: Array) -> None:
         """Set device pages to zero."""
         if len(pages):
-            self.ops.zero_pages(self.pool, torch.from_numpy(pages).to(self.pool.device))
+            self.ops.zero_pages(self.pool, pages)
 
-    def move(self, moves: Moves, source: torch.Tensor, target: torch.Tensor) -> None:
+    def move(self, moves: Moves, source: Pool, target: Pool) -> None:
         if len(moves.source):
-            source_ids, target_ids = torch.from_numpy(moves.source), torch.from_numpy(moves.target)
-            self.ops.move_pages(source, source_ids.to(source.device), target, target_ids.to(target.device))
+            self.ops.move_pages(source, moves.source, target, moves.target)
 
 
-def new_pool(geometry: Geometry, pages: int, device: torch.device) -> torch.Tensor:
-    """The tensor of a tier. Raises ConfigError when there is not so much memory."""
+def new_pool(geometry: Geometry, pages: int, ops: Ops) -> Pool:
+    """The array of a tier. Raises ConfigError when there is not so much memory."""
     size = (pages + 1) * geometry.page_bytes
     problem = f"{pages} pages take {size / 2**30:.1f} GiB, more than there is; ask for fewer or for less memory"
-    if device.type == "cpu" and size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+    if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         raise ConfigError(problem)
     try:
-        return geometry.new_pool(pages, device)
-    except RuntimeError as error:
+        return ops.new_pool(geometry, pages)
+    except MemoryError as error:
         raise ConfigError(problem) from error
 
 
-def num_device_pages(config: WorkerConfig, geometry: Geometry, device: torch.device) -> int:
+def num_device_pages(config: WorkerConfig, geometry: Geometry) -> int:
     """Usable pages: as told, or as many as fit the told bytes or the told share of free memory."""
     if config.pages is not None:
         return config.pages
-    room = config.kv_cache_memory or int(free_memory(device) * config.kv_memory_share)
+    room = config.kv_cache_memory or int(free_memory() * config.kv_memory_share)
     pages = room // geometry.page_bytes - 1  # the null page takes room too
     if pages < 1:
         raise ConfigError(
@@ -81,10 +80,8 @@ def num_host_pages(config: WorkerConfig, geometry: Geometry) -> int:
     return config.host_pages if config.host_pages is not None else config.swap_space // geometry.page_bytes
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that could be taken on `device` now."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+def free_memory() -> int:
+    """Bytes that could be taken now."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():  # unlike SC_AVPHYS_PAGES it counts caches that the system would give up

@@ -7,6 +7,9 @@ from pathlib import Path
 from octavo_worker.errors import ConfigError
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+WEIGHTS = (*DTYPES, "fp8", "int8", "int8_groups", "int4")
+KV_DTYPES = (*DTYPES, "int8")
+FULL_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -18,7 +21,9 @@ class WorkerConfig:
     scheduler: str = ""  # where to dial; not needed by a Runner alone
     worker_id: str = "worker"
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: str = "auto"  # of activations
+    weights: str = "auto"  # their format; auto: as dtype
+    kv_dtype: str = "auto"  # of K and V in pages; auto: as dtype
     kernels: str | None = None
     invariant: bool = False
     page_size: int = 16
@@ -37,10 +42,8 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", Path(self.model))
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"--dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
-        if self.invariant and self.dtype not in ("auto", "float32"):
-            raise ConfigError("--invariant works in float32 only; leave --dtype out or set it to float32")
+        for name, choices in (("dtype", DTYPES), ("weights", WEIGHTS), ("kv_dtype", KV_DTYPES)):
+            object.__setattr__(self, name, one_of(name, getattr(self, name), choices))
         self.require("--page-size", self.page_size, 1, 1024)
         self.require("--max-slots", self.max_slots, 1, 65_535)
         self.require("--max-step-tokens", self.max_step_tokens, 1, 2**20)
@@ -64,6 +67,14 @@ class WorkerConfig:
     def wants_curve(self) -> bool:
         """Whether the link is encrypted."""
         return self.curve_key is not None
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """The full name of a choice; short ones will do."""
+    full = FULL_NAMES.get(value, value)
+    if full not in choices:
+        raise ConfigError(f"--{name.replace('_', '-')} is one of {', '.join(choices)}, not {value!r}")
+    return full
 
 
 def parse_bytes(text: str) -> int:

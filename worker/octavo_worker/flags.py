@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from octavo_worker.config import DTYPES, WorkerConfig, parse_bytes
+from octavo_worker.config import DTYPES, KV_DTYPES, WEIGHTS, WorkerConfig, parse_bytes
 from octavo_worker.errors import ConfigError
 
 
@@ -58,7 +58,9 @@ def parser() -> Parser:
     add("--scheduler", required=True, help="ipc://PATH or tcp://HOST:PORT")
     add("--worker-id", default=f"{socket.gethostname()}-{os.getpid()}")
     add("--device", default="cpu")
-    add("--dtype", default="auto", choices=DTYPES)
+    add("--dtype", help=f"what to compute in: {', '.join(DTYPES)}; auto: what the kernels do best")
+    add("--weights", help=f"format of the weights: {', '.join(WEIGHTS)}; auto: as --dtype")
+    add("--kv-dtype", help=f"of K and V in pages: {', '.join(KV_DTYPES)}; auto: as --dtype")
     add("--kernels", help="name of the kernels; default: the best for the device")
     add("--invariant", action="store_true", help="bits independent of batch and chunking; slow")
     add("--page-size", type=int, help="tokens a page (16)")

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+import numpy as np
 
 from octavo_worker.errors import ModelError
+from octavo_worker.tensors import TensorFile
 
 INDEX = "model.safetensors.index.json"
 
@@ -18,13 +18,11 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.config = read_json(path / "config.json")
         self.weight_files = find_weights(path)
-        self.shards = [open_shard(file) for file in self.weight_files]
-        self.shard_of = {name: shard for shard in self.shards for name in shard.keys()}  # noqa: SIM118 (not a dict)
+        self.shard_of = {name: shard for shard in map(TensorFile, self.weight_files) for name in shard.places}
 
-    def read(self, name: str) -> Tensor:
-        """The tensor in its own dtype."""
-        tensor: Tensor = self.shard_of[name].get_tensor(name)
-        return tensor
+    def read(self, name: str) -> np.ndarray:
+        """The tensor in float32."""
+        return self.shard_of[name].floats(name)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -53,11 +51,3 @@ def find_weights(path: Path) -> list[Path]:
     if not files:
         raise ModelError(f"{path} holds no *.safetensors file")
     return files
-
-
-def open_shard(path: Path) -> Any:
-    """The library compares the header with the file's size before it maps anything."""
-    try:
-        return safe_open(path, framework="pt", device="cpu")
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} is not a whole safetensors file: {error}") from error

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
+from octavo_kernels.ops import BLOCK_BYTES, Blocks
 
 from octavo_worker.errors import ModelError
 
@@ -89,13 +90,14 @@ class GgufFile:
         except (OSError, ValueError, struct.error, ModelError) as error:
             raise ModelError(f"{path} is not a whole GGUF file: {error}") from error
 
-    def read(self, name: str) -> np.ndarray:
-        """The tensor as float32."""
+    def read(self, name: str) -> np.ndarray | Blocks:
+        """The tensor as it lies in the file, if it is a matrix of blocks that kernels know; else in float32."""
         place = self.places[name]
         raw = np.frombuffer(self.data, np.uint8, place.num_bytes, place.offset)
-        row_bytes = place.num_bytes // math.prod(place.shape[:-1])
-        values = dequantize(raw.reshape(*place.shape[:-1], row_bytes), place.kind).reshape(place.shape)
-        return np.require(values, np.float32, "W")  # a copy only of what is float32 already
+        rows = raw.reshape(*place.shape[:-1], place.num_bytes // math.prod(place.shape[:-1]))
+        if place.kind.name in BLOCK_BYTES and len(place.shape) == 2:
+            return Blocks(place.kind.name, rows)
+        return np.asarray(dequantize(rows, place.kind).reshape(place.shape), np.float32)
 
 
 def read_header(cursor: Cursor) -> tuple[dict[str, Any], dict[str, Place]]:

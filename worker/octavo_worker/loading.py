@@ -1,16 +1,21 @@
-"""Loading with a progress bar on a terminal."""
+"""Work with a progress bar on a terminal."""
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+import sys
+from collections.abc import Callable
+from typing import TypeVar
 
-from octavo_worker.config import WorkerConfig
-from octavo_worker.runner import Runner, build_runner
+T = TypeVar("T")
+Show = Callable[[int, int], None]  # (done, in all)
 
 
-def load_behind_a_bar(config: WorkerConfig) -> Runner:
-    """`build_runner`, showing how many layers are read. Silent where stderr is no terminal."""
+def behind_a_bar(label: str, work: Callable[[Show], T]) -> T:
+    """What `work` returns. Silent where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        return work(lambda done, total: None)
+    from rich.console import Console  # here, because it takes a while and few look
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"loading {config.model.name}", total=None)
-        return build_runner(config, lambda done, total: bar.update(task, completed=done, total=total))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=None)
+        return work(lambda done, total: bar.update(task, completed=done, total=total))

@@ -1,77 +1,78 @@
 """A decoder of the Llama family, written once over `Ops`: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
-import torch
-from octavo_kernels.ops import Ops, Step
-from torch import Tensor
+from octavo_kernels.ops import Array, Ops, Sampling, Step
 
 from octavo_worker.rope import tables
 from octavo_worker.weights import Layer, Weights
 
 
 class Decoder:
-    """Holds weights and the buffers every step writes into. Nothing is allocated here once it is made."""
+    """Weights, and the buffers that every step writes into; nothing is allocated here once it is made.
 
-    def __init__(self, weights: Weights, ops: Ops, *, max_tokens: int, max_rows: int, max_context: int) -> None:
+    `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
+    sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        ops: Ops,
+        *,
+        step: Step,
+        sampling: Sampling,
+        pool: Array,
+        sampled: Array,
+        dtype: str,
+        max_context: int,
+    ) -> None:
         a = weights.architecture
         self.weights, self.ops = weights, ops
-        self.q_width, self.kv_width = a.heads * a.head_dim, a.kv_heads * a.head_dim
-        self.cos, self.sin = tables(weights.rope_frequencies, max_context)
+        self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
+        self.cos, self.sin = map(ops.share, tables(weights.rope_frequencies, max_context))
+        tokens, rows = len(step.token), len(step.head_token)
 
-        def buffer(rows: int, width: int) -> Tensor:
-            return weights.embedding.new_empty(rows, width)
+        def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
+            return ops.new_buffer((rows, width), dtype)
 
-        self.residual, self.normed = buffer(max_tokens, a.hidden), buffer(max_tokens, a.hidden)
-        self.added = buffer(max_tokens, a.hidden)
-        self.qkv = buffer(max_tokens, self.q_width + 2 * self.kv_width)
-        self.attended = buffer(max_tokens, self.q_width)
-        self.gate_up, self.gated = buffer(max_tokens, 2 * a.intermediate), buffer(max_tokens, a.intermediate)
-        self.head_in, self.head_normed = buffer(max_rows, a.hidden), buffer(max_rows, a.hidden)
-        self.head_out = buffer(max_rows, a.vocab)
-        self.logits = self.head_out if self.head_out.dtype == torch.float32 else self.head_out.float()
+        self.residual, self.head_residual = buffer(tokens, a.hidden, "float32"), buffer(rows, a.hidden, "float32")
+        self.normed, self.head_normed = buffer(tokens, a.hidden), buffer(rows, a.hidden)
+        self.added, self.head_added = buffer(tokens, a.hidden), buffer(rows, a.hidden)
+        self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
+        self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
+        self.logits = buffer(rows, a.vocab, "float32")
+        self.replay = ops.capture(self.forward)
 
-    def forward(self, step: Step, pool: Tensor) -> Tensor:
-        """Compute the step's tokens, writing their K and V; logits float32 [head rows, vocab]."""
-        n, ops = step.num_tokens, self.ops
-        ops.prepare(step)
-        residual, added = self.residual[:n], self.added[:n]
-        ops.take_rows(self.weights.embedding, step.token[:n], residual)
+    def forward(self) -> None:
+        """One step. What a layer adds to the residual is added by the norm that comes next."""
+        self.ops.prepare(self.step)
+        self.ops.embed(self.step.tokens, self.weights.embedding, self.step.token, self.residual)
         for index, layer in enumerate(self.weights.layers):
-            self.attend(layer, index, step, pool, first=index == 0)
-            self.feed_forward(layer, n)
-        residual.add_(added)
-        return self.head(step)
+            self.attend(layer, index)
+            self.feed_forward(layer)
+        self.head()
+        self.ops.sample(self.logits, self.sampling, self.step, self.sampled)
 
-    def attend(self, layer: Layer, index: int, step: Step, pool: Tensor, *, first: bool) -> None:
+    def attend(self, layer: Layer, index: int) -> None:
         """added = attention(norm(residual + added))"""
-        n, ops, a = step.num_tokens, self.ops, self.weights.architecture
-        residual, normed, added, qkv = self.residual[:n], self.normed[:n], self.added[:n], self.qkv[:n]
-        ops.rms_norm(None if first else added, residual, layer.attention_norm, a.eps, normed)
-        ops.linear(normed, layer.qkv, layer.qkv_bias, qkv)
-        widths = [self.q_width, self.kv_width, self.kv_width]
-        q, k, v = (part.view(n, -1, a.head_dim) for part in torch.split(qkv, widths, dim=1))
-        ops.rope_and_write(q, k, v, self.cos, self.sin, pool, index, step)
-        attended = self.attended[:n]
-        ops.attention(q, pool, index, step, attended.view(n, a.heads, a.head_dim))
-        ops.linear(attended, layer.output, layer.output_bias, added)
+        ops, step, rows = self.ops, self.step, self.step.tokens
+        added = self.added if index else None
+        ops.rms_norm(rows, added, self.residual, layer.attention_norm, self.weights.architecture.eps, self.normed)
+        ops.linear(rows, self.normed, layer.qkv, self.qkv)
+        ops.rope_and_write(self.qkv, self.cos, self.sin, self.pool, index, step)
+        ops.attention(self.qkv, self.pool, index, step, self.attended)
+        ops.linear(rows, self.attended, layer.output, self.added)
 
-    def feed_forward(self, layer: Layer, n: int) -> None:
+    def feed_forward(self, layer: Layer) -> None:
         """added = down(silu(gate) * up), of norm(residual + added)"""
-        ops = self.ops
-        normed, added, gate_up, gated = self.normed[:n], self.added[:n], self.gate_up[:n], self.gated[:n]
-        ops.rms_norm(added, self.residual[:n], layer.feed_forward_norm, self.weights.architecture.eps, normed)
-        ops.linear(normed, layer.gate_up, None, gate_up)
-        ops.silu_mul(gate_up, gated)
-        ops.linear(gated, layer.down, None, added)
+        ops, rows, eps = self.ops, self.step.tokens, self.weights.architecture.eps
+        ops.rms_norm(rows, self.added, self.residual, layer.feed_forward_norm, eps, self.normed)
+        ops.gated_linear(rows, self.normed, layer.gate, layer.up, self.gated)
+        ops.linear(rows, self.gated, layer.down, self.added)
 
-    def head(self, step: Step) -> Tensor:
+    def head(self) -> None:
         """Only tokens that somebody samples after go through the final norm and the head."""
-        n, ops = step.num_head_rows, self.ops
-        head_in, normed, out = self.head_in[:n], self.head_normed[:n], self.head_out[:n]
-        if n:
-            ops.take_rows(self.residual[: step.num_tokens], step.head_token[:n], head_in)
-            ops.rms_norm(None, head_in, self.weights.norm, self.weights.architecture.eps, normed)
-            ops.linear(normed, self.weights.head, None, out)
-        logits = self.logits[:n]
-        if logits.data_ptr() != out.data_ptr():
-            logits.copy_(out)
-        return logits
+        ops, rows, index, eps = self.ops, self.step.head_rows, self.step.head_token, self.weights.architecture.eps
+        ops.take_rows(rows, self.residual, index, self.head_residual)
+        ops.take_rows(rows, self.added, index, self.head_added)
+        ops.rms_norm(rows, self.head_added, self.head_residual, self.weights.norm, eps, self.head_normed)
+        ops.linear(rows, self.head_normed, self.weights.head, self.logits)

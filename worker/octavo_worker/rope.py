@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +16,19 @@ class Rope:
     high_frequency: float = 1.0
     original_context: int | None = None
 
-    def frequencies(self, head_dim: int) -> Tensor:
+    def frequencies(self, head_dim: int) -> np.ndarray:
         """[head_dim / 2] float32 radians a position."""
-        exponent = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-        plain = 1.0 / self.theta**exponent
+        exponent = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
+        plain = np.float32(1) / np.float32(self.theta) ** exponent
+        divided = plain / np.float32(self.divisor)
         if self.original_context is None:
-            return plain / self.divisor
+            return divided
         turns = self.original_context * plain / (2 * math.pi)  # of each frequency over the original context
         share = (turns - self.low_frequency) / (self.high_frequency - self.low_frequency)
-        return torch.lerp(plain / self.divisor, plain, share.clamp(0, 1))
+        return np.asarray(divided + share.clip(0, 1) * (plain - divided), np.float32)
 
 
-def tables(frequencies: Tensor, max_context: int) -> tuple[Tensor, Tensor]:
+def tables(frequencies: np.ndarray, max_context: int) -> tuple[np.ndarray, np.ndarray]:
     """Cosines and sines, each float32 [max_context, head_dim / 2]."""
-    angles = torch.arange(max_context).float()[:, None] * frequencies[None, :]
-    return angles.cos(), angles.sin()
+    angles = np.arange(max_context, dtype=np.float32)[:, None] * frequencies[None, :]
+    return np.cos(angles), np.sin(angles)

@@ -5,20 +5,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from octavo_kernels.ops import Geometry, KernelsUnavailable, pick
+from octavo_kernels.ops import Geometry
 
 from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, read_plan, write_hello, write_result
 from octavo_worker.cache import PageCache, num_device_pages, num_host_pages
 from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
-from octavo_worker.errors import ConfigError, PlanRefused, Reason
+from octavo_worker.engine import Engine
+from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.limits import Limits
+from octavo_worker.manifest import is_engine
 from octavo_worker.model import Decoder
+from octavo_worker.precision import Precision, choose, pick_kernels
 from octavo_worker.slots import Array, Counts, Slots
-from octavo_worker.step import fill, new_step
-from octavo_worker.weights import load
+from octavo_worker.source import open_source
+from octavo_worker.step import fill, new_step, shared
+from octavo_worker.weights import Weights, load
 
 
 @dataclass(slots=True)
@@ -42,8 +45,10 @@ class Rates:
 class Runner:
     """Slots, pages and the model. One plan at a time; the step protocol says what a plan means."""
 
-    def __init__(self, config: WorkerConfig, decoder: Decoder, cache: PageCache, max_context: int) -> None:
-        self.config, self.decoder, self.cache = config, decoder, cache
+    def __init__(
+        self, config: WorkerConfig, weights: Weights, cache: PageCache, precision: Precision, max_context: int
+    ) -> None:
+        self.config, self.cache, self.precision = config, cache, precision
         self.counters = Counters()
         self.rates = Rates()
         self.last_step = 0
@@ -53,17 +58,26 @@ class Runner:
             host_pages=cache.host_pages,
             page_size=config.page_size,
             max_step_tokens=config.max_step_tokens,
-            vocab_size=decoder.weights.architecture.vocab,
+            vocab_size=weights.architecture.vocab,
         )
-        self.sampling = self.slots.sampling()
         self.step = new_step(self.slots, cache.geometry, config.max_step_tokens)
-        self.sampled = torch.zeros(config.max_slots, dtype=torch.int32)
+        self.sampled = np.zeros(config.max_slots, np.int32)
+        self.decoder = Decoder(
+            weights,
+            cache.ops,
+            step=shared(self.step, cache.ops.share),
+            sampling=self.slots.sampling(cache.ops.share),
+            pool=cache.pool,
+            sampled=cache.ops.share(self.sampled),
+            dtype=precision.dtype,
+            max_context=max_context,
+        )
 
     def hello(self) -> Hello:
         """What this worker is and what it can hold."""
         return write_hello(
             worker_id=self.config.worker_id,
-            digest=self.decoder.weights.digest,
+            digest=self.precision.digest(self.decoder.weights.digest),
             geometry=self.cache.geometry,
             limits=self.limits,
             max_slots=self.slots.max_slots,
@@ -118,15 +132,11 @@ class Runner:
             swap_seconds=swap_seconds if swapped else 0.0,
         )
 
-    @torch.inference_mode()
     def run_rows(self, rows: Rows) -> Array:
         """Compute the rows, sample, remember the samples; int32 tokens in plan order."""
         fill(self.step, rows, self.slots)
-        logits = self.decoder.forward(self.step, self.cache.pool)
-        sampled = self.sampled[: self.step.num_samples]
-        if self.step.num_samples:
-            self.decoder.ops.sample(logits, self.sampling, self.step, sampled)
-        tokens: Array = sampled.numpy()
+        self.decoder.replay()
+        tokens = self.sampled[: self.step.num_samples]
         advance(rows, tokens, self.slots)
         self.counters.tokens_computed += self.step.num_tokens
         self.counters.tokens_sampled += len(tokens)
@@ -135,31 +145,13 @@ class Runner:
 
 def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Runner:
     """Load the model and make the pool. `progress(layers read, layers in all)`. Raises WorkerError."""
-    device = torch.device(config.device)
-    if device.type != "cpu":
-        raise ConfigError(f"--device {config.device} is not supported yet; cpu is")
-    try:
-        ops = pick(device, config.kernels, invariant=config.invariant)
-    except KernelsUnavailable as error:
-        raise ConfigError(f"--kernels: {error}") from error
-    dtype = torch_dtype(config.dtype)
-    weights = load(config.model, dtype, device, progress)
+    engine = Engine(config.model) if is_engine(config.model) else None
+    config = engine.settle(config) if engine else config
+    ops = pick_kernels(config)
+    precision = choose(config, ops)
+    weights = engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress)
     a = weights.architecture
-    max_context = min(config.max_context or a.max_context, a.max_context)
-    geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, dtype)
-    decoder = Decoder(
-        weights, ops, max_tokens=config.max_step_tokens, max_rows=config.max_slots, max_context=max_context
-    )
-    pages, host_pages = num_device_pages(config, geometry, device), num_host_pages(config, geometry)
-    return Runner(config, decoder, PageCache(geometry, ops, device, pages=pages, host_pages=host_pages), max_context)
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """`auto` is float32: it follows the checkpoint most closely and is fast on every processor. On one with AMX,
-    bfloat16 is as fast for one row and 1.2 to 1.6 times as fast for 16 rows and more."""
-    return {
-        "auto": torch.float32,
-        "float32": torch.float32,
-        "bfloat16": torch.bfloat16,
-        "float16": torch.float16,
-    }[name]
+    geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
+    pages, host_pages = num_device_pages(config, geometry), num_host_pages(config, geometry)
+    cache = PageCache(geometry, ops, pages=pages, host_pages=host_pages)
+    return Runner(config, weights, cache, precision, min(config.max_context or a.max_context, a.max_context))

@@ -1,13 +1,13 @@
 """What the worker remembers of each running sequence, in persistent arrays with one element a slot.
 
-The arrays are numpy views of the tensors that the kernels read, so that filling them is cheap and needs no copy.
+The kernels read the same memory, so that filling the arrays is cheap and needs no copy.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from octavo_kernels.ops import Sampling
 
@@ -79,11 +79,10 @@ class Slots:
         """Most pages of one block table."""
         return self.table.shape[1]
 
-    def sampling(self) -> Sampling:
-        """Tensors over the same memory."""
-        columns = {name: torch.from_numpy(column) for name, column in self.columns.items()}
-        history, length = torch.from_numpy(self.history), torch.from_numpy(self.counts.length)
-        return Sampling(history=history, length=length, **columns)
+    def sampling(self, share: Callable[[Array], Any]) -> Sampling:
+        """The same memory for kernels, which `share` it."""
+        columns = {name: share(column) for name, column in self.columns.items()}
+        return Sampling(history=share(self.history), length=share(self.counts.length), **columns)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -1,33 +1,47 @@
-"""The kernels' view of a step: persistent tensors, filled from a plan's rows and the slots."""
+"""What a step computes, in persistent arrays, filled from a plan's rows and the slots."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 from octavo_kernels.ops import Geometry, Step
 
 from octavo_worker.batch import Rows
 from octavo_worker.slots import Array, Slots
 
+ARRAYS = (
+    *("token", "position", "kv_index", "row_slot", "row_start", "row_length"),
+    *("table", "head_token", "sample_row", "sample_slot"),
+)
+"""Those of a Step that kernels share."""
+
 
 def new_step(slots: Slots, geometry: Geometry, max_tokens: int) -> Step:
-    """Room for `max_tokens` tokens of one row a slot."""
+    """Room for `max_tokens` tokens of one row a slot, in numpy."""
 
-    def ints(size: int) -> torch.Tensor:
-        return torch.zeros(size, dtype=torch.int32)
+    def ints(size: int) -> Array:
+        return np.zeros(size, np.int32)
 
     rows = slots.max_slots
     return Step(
         geometry=geometry,
         token=ints(max_tokens),
         position=ints(max_tokens),
-        kv_index=torch.full((max_tokens,), -1, dtype=torch.int64),
-        row_slot=torch.full((rows,), -1, dtype=torch.int32),
+        kv_index=np.full(max_tokens, -1, np.int64),
+        row_slot=np.full(rows, -1, np.int32),
         row_start=ints(rows + 1),
         row_length=ints(rows),
-        table=torch.from_numpy(slots.table),
+        table=slots.table,
         head_token=ints(rows),
         sample_row=ints(rows),
         sample_slot=ints(rows),
     )
+
+
+def shared(step: Step, share: Callable[[Array], Any]) -> Step:
+    """The same step for kernels, which `share` its arrays."""
+    return replace(step, **{name: share(getattr(step, name)) for name in ARRAYS})
 
 
 def fill(step: Step, rows: Rows, slots: Slots) -> None:
@@ -48,9 +62,9 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     put(step.head_token, ends[sampling] - 1)
     put(step.sample_row, np.repeat(sampling.cumsum() - 1, rows.num_samples))
     put(step.sample_slot, rows.sample_slot)
-    step.num_tokens, step.num_rows = len(position), len(rows.slot)
-    step.num_head_rows, step.num_samples = int(sampling.sum()), len(rows.sample_slot)
+    num_head_rows, num_samples = int(sampling.sum()), len(rows.sample_slot)
+    step.count(tokens=len(position), rows=len(rows.slot), head_rows=num_head_rows, samples=num_samples)
 
 
-def put(target: torch.Tensor, values: Array) -> None:
-    target.numpy()[: len(values)] = values
+def put(target: Array, values: Array) -> None:
+    target[: len(values)] = values

@@ -1,34 +1,30 @@
-"""Weights of a decoder, from a Hugging Face folder or a GGUF file, in the shape the decoder uses them."""
+"""Weights of a decoder, in the shape and the format in which the kernels use them."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy as np
+from octavo_kernels.ops import Array, Blocks, Ops, Weight
 
-from octavo_worker.architecture import Architecture, from_gguf, from_huggingface
+from octavo_worker.architecture import Architecture
 from octavo_worker.errors import ModelError
-from octavo_worker.folder import Folder
-from octavo_worker.gguf_file import GgufFile
+from octavo_worker.manifest import digest_of
+from octavo_worker.source import Source, Tensor, floats, joined
 
 Progress = Callable[[int, int], None]  # (layers read, layers in all)
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder layer; matrices are [out, in]. Query, key and value rows follow each other, as do gate and up."""
+    """One decoder layer. Query, key and value rows follow each other. Norms are float32."""
 
-    attention_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    output: Tensor
-    output_bias: Tensor | None
-    feed_forward_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    attention_norm: Array
+    qkv: Weight
+    output: Weight
+    feed_forward_norm: Array
+    gate: Weight
+    up: Weight
+    down: Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,168 +32,77 @@ class Weights:
     """All weights of a decoder. A tied head is the embedding itself."""
 
     architecture: Architecture
-    embedding: Tensor
+    embedding: Weight
     layers: list[Layer]
-    norm: Tensor
-    head: Tensor
-    rope_frequencies: Tensor  # float32 [head_dim / 2]
+    norm: Array
+    head: Weight
+    rope_frequencies: np.ndarray  # float32 [head_dim / 2]
     digest: bytes  # SHA-256 over the bytes of the files
 
 
-class Source(Protocol):
-    """Where tensors come from, under the names of Hugging Face's Llama."""
-
-    architecture: Architecture
-    files: list[Path]
-    is_tied: bool  # the head is the embedding
-
-    def has(self, name: str) -> bool: ...
-    def read(self, name: str) -> Tensor: ...
-    def rope_frequencies(self) -> Tensor: ...
-
-
-class FolderSource:
-    """Tensors of a Hugging Face folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.folder = Folder(path)
-        self.architecture = from_huggingface(self.folder.config)
-        self.files = [path / "config.json", *self.folder.weight_files]
-        self.is_tied = bool(self.folder.config.get("tie_word_embeddings", False))
-
-    def has(self, name: str) -> bool:
-        return name in self.folder.shard_of
-
-    def read(self, name: str) -> Tensor:
-        return self.folder.read(name)
-
-    def rope_frequencies(self) -> Tensor:
-        return self.architecture.rope.frequencies(self.architecture.head_dim)
-
-
-GGUF_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def gguf_name(name: str) -> str:
-    """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
-    stem, _, kind = name.rpartition(".")
-    if stem.startswith("model.layers."):
-        _, _, index, part = stem.split(".", 3)
-        return f"blk.{index}.{GGUF_NAMES[part]}.{kind}"
-    return f"{GGUF_NAMES[stem]}.{kind}"
-
-
-class GgufSource:
-    """Tensors of a GGUF file, dequantised."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = GgufFile(path)
-        embedding = self.file.places.get("token_embd.weight")
-        if embedding is None:
-            raise ModelError(f"{path} holds no token_embd.weight; it is no language model")
-        self.architecture = from_gguf(self.file.metadata, embedding.shape[0])
-        self.files = [path]
-        self.is_tied = "output.weight" not in self.file.places
-
-    def has(self, name: str) -> bool:
-        return gguf_name(name) in self.file.places
-
-    def read(self, name: str) -> Tensor:
-        tensor = torch.from_numpy(self.file.read(gguf_name(name)))
-        if ".q_proj." in name:
-            return unpermute(tensor, self.architecture.heads)
-        if ".k_proj." in name:
-            return unpermute(tensor, self.architecture.kv_heads)
-        return tensor
-
-    def rope_frequencies(self) -> Tensor:
-        frequencies = self.architecture.rope.frequencies(self.architecture.head_dim)
-        if "rope_freqs.weight" in self.file.places:  # Llama 3's scaling, as divisors
-            frequencies = frequencies / torch.from_numpy(self.file.read("rope_freqs.weight"))
-        return frequencies
-
-
-def unpermute(rows: Tensor, heads: int) -> Tensor:
-    """GGUF interleaves the two halves of each query and key head, to rotate pairs; put them side by side again."""
-    return rows.view(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-
-def open_source(path: Path) -> Source:
-    """Raises ModelError with one sentence."""
-    if path.is_dir():
-        return FolderSource(path)
-    if not path.exists():
-        raise ModelError(f"model path {path} does not exist")
-    if path.suffix.lower() != ".gguf":
-        raise ModelError(f"{path} is neither a Hugging Face folder nor a .gguf file")
-    return GgufSource(path)
-
-
-def load(path: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> Weights:
-    """Read everything. Raises ModelError if a tensor is missing or has another shape than the architecture says."""
-    source = open_source(path)
-    a = source.architecture
-    q_width, kv_width = a.heads * a.head_dim, a.kv_heads * a.head_dim
-
-    def take(name: str, *shape: int) -> Tensor:
-        if not source.has(name):
-            raise ModelError(f"{path} lacks tensor {name}")
-        tensor = source.read(name)
-        if tensor.shape != shape:
-            raise ModelError(f"tensor {name} of {path} has shape {tuple(tensor.shape)}, expected {shape}")
-        return tensor.to(device=device, dtype=dtype).contiguous()
-
-    def biases(prefix: str, widths: dict[str, int]) -> Tensor | None:
-        names = {f"{prefix}.{part}_proj.bias": width for part, width in widths.items()}
-        there = [source.has(name) for name in names]
-        return torch.cat([take(name, width) for name, width in names.items()]) if any(there) else None
+def load(source: Source, ops: Ops, format: str, progress: Progress) -> Weights:
+    """Read everything and pack it, matrix by matrix. Raises ModelError if a tensor is missing or has another shape than
+    the architecture says."""
+    a, reader = source.architecture, Reader(source, ops, format)
 
     def layer(index: int) -> Layer:
-        prefix = f"model.layers.{index}"
-        attention, mlp, qkv = f"{prefix}.self_attn", f"{prefix}.mlp", {"q": q_width, "k": kv_width, "v": kv_width}
-        result = Layer(
-            attention_norm=take(f"{prefix}.input_layernorm.weight", a.hidden),
-            qkv=torch.cat([take(f"{attention}.{part}_proj.weight", width, a.hidden) for part, width in qkv.items()]),
-            qkv_bias=biases(attention, qkv),
-            output=take(f"{attention}.o_proj.weight", a.hidden, q_width),
-            output_bias=biases(attention, {"o": a.hidden}),
-            feed_forward_norm=take(f"{prefix}.post_attention_layernorm.weight", a.hidden),
-            gate_up=torch.cat([take(f"{mlp}.{part}_proj.weight", a.intermediate, a.hidden) for part in ("gate", "up")]),
-            down=take(f"{mlp}.down_proj.weight", a.hidden, a.intermediate),
-        )
+        made = reader.layer(index)
         progress(index + 1, a.layers)
-        return result
+        return made
 
-    embedding = take("model.embed_tokens.weight", a.vocab, a.hidden)
+    embedding = reader.matrix({"model.embed_tokens": a.vocab}, a.hidden)
     return Weights(
         architecture=a,
         embedding=embedding,
         layers=[layer(index) for index in range(a.layers)],
-        norm=take("model.norm.weight", a.hidden),
-        head=embedding if source.is_tied else take("lm_head.weight", a.vocab, a.hidden),
-        rope_frequencies=source.rope_frequencies().to(device),
+        norm=reader.norm("model.norm"),
+        head=embedding if source.is_tied else reader.matrix({"lm_head": a.vocab}, a.hidden),
+        rope_frequencies=source.rope_frequencies(),
         digest=digest_of(source.files),
     )
 
 
-def digest_of(files: list[Path]) -> bytes:
-    """SHA-256 over the bytes of the files, one after the other."""
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-    return digest.digest()
+class Reader:
+    """Reads tensors, checks their shapes and packs them."""
+
+    def __init__(self, source: Source, ops: Ops, format: str) -> None:
+        self.source, self.ops, self.format = source, ops, format
+
+    def layer(self, index: int) -> Layer:
+        """All of one layer."""
+        a = self.source.architecture
+        prefix = f"model.layers.{index}"
+        attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        q, kv = a.q_width, a.kv_width
+        return Layer(
+            attention_norm=self.norm(f"{prefix}.input_layernorm"),
+            qkv=self.matrix({f"{attention}.{n}_proj": w for n, w in (("q", q), ("k", kv), ("v", kv))}, a.hidden),
+            output=self.matrix({f"{attention}.o_proj": a.hidden}, q),
+            feed_forward_norm=self.norm(f"{prefix}.post_attention_layernorm"),
+            gate=self.matrix({f"{mlp}.gate_proj": a.intermediate}, a.hidden),
+            up=self.matrix({f"{mlp}.up_proj": a.intermediate}, a.hidden),
+            down=self.matrix({f"{mlp}.down_proj": a.hidden}, a.intermediate),
+        )
+
+    def matrix(self, outputs: dict[str, int], inputs: int) -> Weight:
+        """The matrices named, with so many rows each, as one; biases as well, if there are any."""
+        rows = joined([self.take(f"{name}.weight", width, inputs) for name, width in outputs.items()])
+        biases = {f"{name}.bias": width for name, width in outputs.items()}
+        has_bias = any(self.source.has(name) for name in biases)
+        bias = [floats(self.take(name, width)) for name, width in biases.items()] if has_bias else None
+        return self.ops.pack(rows, None if bias is None else np.concatenate(bias), self.format_of(rows))
+
+    def format_of(self, rows: Tensor) -> str:
+        """Where 4 bits are asked for, what the file holds in blocks keeps its values, in 4 bits or 8."""
+        return rows.format if self.format == "int4" and isinstance(rows, Blocks) else self.format
+
+    def norm(self, name: str) -> Array:
+        return self.ops.share(np.array(floats(self.take(f"{name}.weight", self.source.architecture.hidden))))
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        if not self.source.has(name):
+            raise ModelError(f"{self.source.path} lacks tensor {name}")
+        tensor = self.source.read(name)
+        if tensor.shape != shape:
+            raise ModelError(f"tensor {name} of {self.source.path} has shape {tensor.shape}, expected {shape}")
+        return tensor

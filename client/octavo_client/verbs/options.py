@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from octavo_client.client import DEFAULT_ADDRESS
+from octavo_client.addresses import DEFAULT_ADDRESS
 from octavo_client.params import SamplingParams
 from octavo_client.sync import Client
 

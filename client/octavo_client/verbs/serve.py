@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
-from octavo_client.client import DEFAULT_ADDRESS
-from octavo_client.demo import find_default_model
+from octavo_client.addresses import DEFAULT_ADDRESS
+from octavo_client.default_model import find_default_model
 from octavo_client.local import LocalServer, Programs
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -26,7 +26,9 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
 )
 WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--device", "NAME", "where workers compute: cpu"),
-    ("--dtype", "NAME", "auto, float32, bfloat16 or float16"),
+    ("--dtype", "NAME", "what to compute in: auto, float32, bfloat16 or float16"),
+    ("--weights", "NAME", "format of the weights: auto, float32, bfloat16, int8 or int4"),
+    ("--kv-dtype", "NAME", "dtype of K and V in pages: auto, float32, bfloat16, float16 or int8"),
     ("--kernels", "NAME", "implementation of the kernels"),
     ("--page-size", "N", "tokens of a page (default: 16)"),
     ("--pages", "N", "device pages"),
@@ -36,6 +38,7 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
     ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),
     ("--max-context", "N", "longest sequence, in tokens"),
+    ("--threads", "N", "threads that a worker computes with (default: one a core)"),
     ("--invariant", None, "same bits for a row in any batch and chunking"),
 )
 SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (("--max-step-tokens", "N", "most tokens of one step"),)

@@ -2,31 +2,47 @@
 
 from functools import partial
 
+import torch
+
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import attention, dense, groups, pages, sampling
+from octavo_kernels.reference import attention, dense, groups, memory, pages, sampling
 
 TILE = 16  # rows of every operation in the invariant mode
 
 
-def build(invariant: bool) -> Ops:
-    """The reference kernels. `invariant`: float32 only, slow, bits independent of batch and chunking.
+def build(invariant: bool, threads: int) -> Ops:
+    """The reference kernels; `threads` holds for all of torch. `invariant`: float32 only, slow, bits independent of batch
+    and chunking.
 
     The invariant mode runs each operation on tiles of a fixed shape, padded with zeros, so that neither the library's
     choice of a code path nor its split over threads can depend on what else is in the batch.
     """
+    torch.set_num_threads(threads)
     return Ops(
         name="reference",
         layout=pages.LAYOUT,
+        weight_layout=memory.WEIGHT_LAYOUT,
+        formats=memory.FORMATS,
+        dtypes=("float32",) if invariant else ("float32", "bfloat16", "float16"),
+        cache_dtypes=("float32", "bfloat16", "float16"),
         batch_invariant=invariant,
         needs_zeroed_pages=False,
+        new_buffer=memory.new_buffer,
+        share=torch.from_numpy,
+        new_pool=memory.new_pool,
+        pack=memory.pack,
+        unpack=memory.unpack,
+        capture=memory.capture,
         prepare=partial(groups.prepare, tile=TILE if invariant else None),
         take_rows=dense.take_rows,
+        embed=dense.embed,
         linear=dense.tiled_linear(TILE) if invariant else dense.linear,
+        gated_linear=dense.tiled_gated_linear(TILE) if invariant else dense.gated_linear,
         rms_norm=dense.tiled_rms_norm(TILE) if invariant else dense.rms_norm,
         rope_and_write=pages.rope_and_write,
         attention=attention.attention,
         silu_mul=dense.tiled_silu_mul(TILE) if invariant else dense.silu_mul,
+        sample=sampling.sample_one_by_one if invariant else sampling.sample,
         move_pages=pages.move_pages,
         zero_pages=pages.zero_pages,
-        sample=sampling.sample_one_by_one if invariant else sampling.sample,
     )

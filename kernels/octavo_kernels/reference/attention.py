@@ -9,16 +9,18 @@ from torch import Tensor
 
 from octavo_kernels.ops import Step
 from octavo_kernels.reference.groups import Block, Group, Workspace
+from octavo_kernels.reference.memory import DTYPES
 
 
-def attention(q: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor) -> None:
+def attention(qkv: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor) -> None:
     """See ops.Attention."""
-    work = step.workspace
+    work, geometry = step.workspace, step.geometry
     assert isinstance(work, Workspace), "prepare(step) comes before attention"
-    halves = pool.view(-1, step.geometry.page_size * step.geometry.head_dim)
+    q = qkv[:, : out.shape[1]].unflatten(1, (-1, geometry.head_dim))
+    halves = pool.view(DTYPES[geometry.dtype]).view(-1, geometry.page_size * geometry.head_dim)
     for group in work.groups:
-        result = attend(group, q, halves, layer, step.geometry.num_kv_heads, work)
-        out[group.token[group.is_real]] = result[group.is_real].to(out.dtype)
+        result = attend(group, q, halves, layer, geometry.num_kv_heads, work)
+        out[group.token[group.is_real]] = result[group.is_real].flatten(1).to(out.dtype)
 
 
 def attend(group: Group, q: Tensor, halves: Tensor, layer: int, kv: int, work: Workspace) -> Tensor:

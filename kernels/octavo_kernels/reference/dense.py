@@ -2,70 +2,106 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, silu
+from torch.nn import functional as f
 
-from octavo_kernels.ops import Linear, RmsNorm, SiluMul
-
-
-def take_rows(source: Tensor, index: Tensor, out: Tensor) -> None:
-    torch.index_select(source, 0, index, out=out)
+from octavo_kernels.ops import GatedLinear, Linear, RmsNorm, SiluMul, Weight
+from octavo_kernels.reference.memory import Matrix
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    if bias is None:
-        torch.mm(x, weight.t(), out=out)
-    else:
-        torch.addmm(bias, x, weight.t(), out=out)
+def take_rows(rows: np.ndarray, source: Tensor, index: Tensor, out: Tensor) -> None:
+    n = int(rows[0])
+    out[:n] = torch.index_select(source, 0, index[:n])
 
 
-def rms_norm(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
-    if x is not None:
-        residual.add_(x)
+def embed(rows: np.ndarray, source: Weight, index: Tensor, out: Tensor) -> None:
+    take_rows(rows, matrix_of(source).data, index, out)
+
+
+def linear(rows: np.ndarray, x: Tensor, weight: Weight, out: Tensor) -> None:
+    n = int(rows[0])
+    out[:n] = multiplied(x[:n], weight)
+
+
+def multiplied(x: Tensor, weight: Weight) -> Tensor:
+    """In the dtype of x, whatever that of the weight is."""
+    matrix = matrix_of(weight)
+    return f.linear(x, matrix.data.to(x.dtype), None if matrix.bias is None else matrix.bias.to(x.dtype))
+
+
+def matrix_of(weight: Weight) -> Matrix:
+    assert isinstance(weight.handle, Matrix), "a weight of other kernels"
+    return weight.handle
+
+
+def gated_linear(rows: np.ndarray, x: Tensor, gate: Weight, up: Weight, out: Tensor) -> None:
+    n = int(rows[0])
+    out[:n] = f.silu(multiplied(x[:n], gate)) * multiplied(x[:n], up)
+
+
+def rms_norm(rows: np.ndarray, x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
+    n = int(rows[0])
+    out[:n] = normed(added(x, residual, n), weight, eps)
+
+
+def added(x: Tensor | None, residual: Tensor, n: int) -> Tensor:
+    """The first n rows of residual, once x is added to them."""
+    return residual[:n] if x is None else residual[:n].add_(x[:n])
+
+
+def normed(residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = residual.float()
-    scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
-    out.copy_(wide * scale).mul_(weight)
+    return wide * wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_() * weight
 
 
-def silu_mul(gate_up: Tensor, out: Tensor) -> None:
-    width = out.shape[-1]
-    torch.mul(silu(gate_up[:, :width]), gate_up[:, width:], out=out)
+def silu_mul(rows: np.ndarray, gate_up: Tensor, out: Tensor) -> None:
+    n = int(rows[0])
+    out[:n] = gated(gate_up[:n])
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, dim=-1)
+    return f.silu(gate) * up
 
 
 def tiles(x: Tensor, tile: int) -> Iterator[tuple[int, int, Tensor]]:
     """(first row, rows, tile) with each tile a fresh [tile, width], padded with zeros."""
     for start in range(0, x.shape[0], tile):
         part = x[start : start + tile]
-        yield start, part.shape[0], pad(part, (0, 0, 0, tile - part.shape[0]))
+        yield start, part.shape[0], f.pad(part, (0, 0, 0, tile - part.shape[0]))
 
 
 def tiled_linear(tile: int) -> Linear:
-    def linear_by_tile(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        result = out.new_empty(tile, out.shape[1])
-        for start, rows, part in tiles(x, tile):
-            linear(part, weight, bias, result)
-            out[start : start + rows] = result[:rows]
+    def linear_by_tile(rows: np.ndarray, x: Tensor, weight: Weight, out: Tensor) -> None:
+        for start, n, part in tiles(x[: int(rows[0])], tile):
+            out[start : start + n] = multiplied(part, weight)[:n]
 
     return linear_by_tile
 
 
+def tiled_gated_linear(tile: int) -> GatedLinear:
+    def gated_linear_by_tile(rows: np.ndarray, x: Tensor, gate: Weight, up: Weight, out: Tensor) -> None:
+        for start, n, part in tiles(x[: int(rows[0])], tile):
+            out[start : start + n] = (f.silu(multiplied(part, gate)) * multiplied(part, up))[:n]
+
+    return gated_linear_by_tile
+
+
 def tiled_rms_norm(tile: int) -> RmsNorm:
-    def rms_norm_by_tile(x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
-        if x is not None:
-            residual.add_(x)
-        for start, rows, part in tiles(residual, tile):
-            rms_norm(None, part, weight, eps, part)
-            out[start : start + rows] = part[:rows]
+    def rms_norm_by_tile(
+        rows: np.ndarray, x: Tensor | None, residual: Tensor, weight: Tensor, eps: float, out: Tensor
+    ) -> None:
+        for start, n, part in tiles(added(x, residual, int(rows[0])), tile):
+            out[start : start + n] = normed(part, weight, eps)[:n]
 
     return rms_norm_by_tile
 
 
 def tiled_silu_mul(tile: int) -> SiluMul:
-    def silu_mul_by_tile(gate_up: Tensor, out: Tensor) -> None:
-        result = out.new_empty(tile, out.shape[1])
-        for start, rows, part in tiles(gate_up, tile):
-            silu_mul(part, result)
-            out[start : start + rows] = result[:rows]
+    def silu_mul_by_tile(rows: np.ndarray, gate_up: Tensor, out: Tensor) -> None:
+        for start, n, part in tiles(gate_up[: int(rows[0])], tile):
+            out[start : start + n] = gated(part)[:n]
 
     return silu_mul_by_tile

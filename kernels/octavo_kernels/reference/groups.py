@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from octavo_kernels.ops import Geometry, Step
+from octavo_kernels.ops import ITEM_BYTES, Geometry, Step
+from octavo_kernels.reference.memory import DTYPES
 
 BLOCK_TOKENS = 128
 SCRATCH_BYTES = 1 << 20  # of K, and as much of V
@@ -58,7 +59,7 @@ def prepare(step: Step, tile: int | None) -> None:
     groups = [make_group(part, step, tile) for part in parts]
     heads = max((block.index.numel() for group in groups for block in group.blocks), default=0)
     half = step.geometry.page_size * step.geometry.head_dim
-    keys, values = torch.empty(2, heads, half, dtype=step.geometry.dtype, device=step.table.device)
+    keys, values = torch.empty(2, heads, half, dtype=DTYPES[step.geometry.dtype], device=step.table.device)
     step.workspace = Workspace(groups, keys, values)
 
 
@@ -70,7 +71,7 @@ def pages_of_block(geometry: Geometry) -> int:
 def rows_of_scratch(geometry: Geometry) -> int:
     """How many rows' blocks fit SCRATCH_BYTES."""
     elements = pages_of_block(geometry) * geometry.page_size * geometry.num_kv_heads * geometry.head_dim
-    return max(1, SCRATCH_BYTES // (elements * geometry.dtype.itemsize))
+    return max(1, SCRATCH_BYTES // (elements * ITEM_BYTES[geometry.dtype]))
 
 
 def row_groups(rows: Tensor, most: int) -> Iterator[Tensor]:

@@ -20,8 +20,10 @@ SHORTLIST = 256
 
 def sample(logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
     """See ops.Sample."""
+    if not step.num_samples:
+        return
     row, slot = step.sample_row[: step.num_samples].long(), step.sample_slot[: step.num_samples].long()
-    draw(logits[row], slot, sampling, out)
+    draw(logits[row], slot, sampling, out[: step.num_samples])
 
 
 def sample_one_by_one(logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:

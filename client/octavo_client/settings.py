@@ -1,0 +1,61 @@
+"""What an `LLM` may be told of its scheduler and workers, and the flags that say it to them."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+
+class Settings(TypedDict, total=False):
+    """What is missing is left to the programs, as is what is None."""
+
+    block_size: int | None  # tokens of a page (16)
+    max_num_seqs: int | None  # sequences that run at once
+    max_num_batched_tokens: int | None  # tokens of a step
+    max_model_len: int | None  # longest sequence, in tokens
+    dtype: str | None  # what is computed in: "auto", "float32", "bfloat16" or "float16"
+    weights: str | None  # their format: "auto" (as dtype), "float32", "bfloat16", "int8" or "int4"
+    kv_cache_dtype: str | None  # of K and V in pages: "auto" (as dtype), a dtype or "int8"
+    gpu_memory_utilization: float | None  # share of free device memory, main memory on a CPU, for pages; in (0, 1]
+    kv_cache_memory: int | str | None  # or the size itself, in bytes or like "2GiB"
+    swap_space: float | None  # GiB of host memory for swapped pages, per worker
+    kernels: str | None  # name of the implementation
+    threads: int | None  # of each worker; one a core otherwise
+    preempt: str | None  # "auto", "swap" or "drop"
+
+
+SCHEDULER = {"max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-step-tokens", "preempt": "--preempt"}
+WORKER = {
+    "block_size": "--page-size",
+    "max_num_seqs": "--max-slots",
+    "max_num_batched_tokens": "--max-step-tokens",
+    "max_model_len": "--max-context",
+    "dtype": "--dtype",
+    "weights": "--weights",
+    "kv_cache_dtype": "--kv-dtype",
+    "gpu_memory_utilization": "--kv-memory-share",
+    "kv_cache_memory": "--kv-cache-memory",
+    "swap_space": "--swap-space",
+    "kernels": "--kernels",
+    "threads": "--threads",
+}
+
+
+def scheduler_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Words of its command line."""
+    return _flags(settings, SCHEDULER)
+
+
+def worker_flags(settings: Mapping[str, Any]) -> list[str]:
+    """Words of its command line. Raises TypeError for a setting that neither program has."""
+    unknown = settings.keys() - SCHEDULER.keys() - WORKER.keys()
+    if unknown:
+        raise TypeError(f"LLM has no setting {', '.join(sorted(unknown))}")
+    return _flags(settings, WORKER)
+
+
+def _flags(settings: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    given = [(name, value) for name, value in settings.items() if name in names and value is not None]
+    return [word for name, value in given for word in (names[name], _text(name, value))]
+
+
+def _text(name: str, value: object) -> str:
+    return f"{round(float(str(value)) * 1024)}MiB" if name == "swap_space" else str(value)

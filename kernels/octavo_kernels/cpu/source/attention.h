@@ -1,0 +1,193 @@
+/* Paged attention. A row's context is cut into spans at fixed positions. Each is summed on its own, block by block, and then
+ * they are joined in order, so that a row's bits do not depend on who computes its spans, nor on the rows beside it. */
+
+#include "cache_block.h"
+#include "attention_vector.h"
+#if defined(__AMX_TILE__)
+#include "attention_tile.h"
+#endif
+#include "softmax.h"
+#include "attention_task.h"
+#include "attention_room.h"
+
+/* Up to 16 rows of queries of a task. */
+typedef struct {
+    const char *queries;
+    const int32_t *seen;
+    band_sums sums;
+    int32_t rows;
+} query_band;
+
+INLINE void score(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, int size, product_rows p) {
+#if defined(__AVX512BF16__)
+    if (size == 2)
+        return score_bfloat16(b, sheets, rows, width, p);
+#endif
+    (void)size;
+    score_float32(b, sheets, rows, width, p);
+}
+
+INLINE void mix(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, int size, product_rows p) {
+#if defined(__AVX512BF16__)
+    if (size == 2)
+        return mix_bfloat16(b, sheets, rows, width, p);
+#endif
+    (void)size;
+    mix_float32(b, sheets, rows, width, p);
+}
+
+/* Adds a block that begins at `start` to the sums of a band. */
+INLINE void fold_block(const attention_room *room, const cache_block *b, int32_t start, const query_band *q, int type) {
+    int32_t width = room->width, size = product_size(type), most = q->seen[q->rows - 1] - start;
+    if (most <= 0)
+        return;
+    int32_t sheets = most < b->sheets * SHEET ? (most + SHEET - 1) / SHEET : b->sheets;
+    band_scores s = {room->scores, room->weights, q->rows, (sheets + 1) / 2 * 2 * SHEET, room->scale, b->key_scale, b->value_scale};
+    score(b, sheets, q->rows, width, size, (product_rows){q->queries, width * size, s.scores, KV_BLOCK});
+    if (type == OCTAVO_INT8)
+        scale_scores(&s);
+    if (q->seen[0] - start < s.columns)
+        hide_future(&s, q->seen, start);
+    weigh(&s, &q->sums, width, start % SPAN == 0, type);
+    mix(b, sheets, q->rows, width, size, (product_rows){s.weights, KV_BLOCK * size, q->sums.mixed, width});
+}
+
+/* Adds a block to the sums of all rows of a task. */
+INLINE void fold_task(const attention_room *room, const cache_block *b, int32_t start, const attention_task *t, int type,
+                      float *sums) {
+    int32_t bands = bands_of(t);
+    for (int32_t i = 0; i < bands; i++) {
+        query_band q = {room->queries + i * BAND * room->width * product_size(type), room->seen + i * BAND, sums_of(sums, room->width, i),
+                        rows_of_band(t, i)};
+        fold_block(room, b, start, &q, type);
+    }
+}
+
+/* Sums of one span for all rows of a task. Then span `next_span` of `next` will be read, if that is not null. */
+INLINE void sum_span_of(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, int type,
+                     const attention_room *room, float *sums) {
+    int32_t last = seen_by(t, t->rows - 1), start = span * SPAN, end = last - start < SPAN ? last : start + SPAN;
+    places at = find_places(&t->head, start);
+    clear_sums(sums, room->width, bands_of(t));
+    for (; start < end; start += KV_BLOCK) {
+        cache_block b = {.key_scale = room->key_scale, .value_scale = room->value_scale, .is_read_once = t->rows <= BAND};
+        places coming = start + KV_BLOCK < end ? find_places(&t->head, start + KV_BLOCK)
+                        : next                 ? find_places(next, next_span * SPAN)
+                                               : NOWHERE;
+        read_block(&t->head, start, &at, &coming, product_size(type), &room->block, &b);
+        fold_task(room, &b, start, t, type, sums);
+        at = coming;
+    }
+}
+
+#define SUM_SPAN(name, type)                                                                                                     \
+    static void name(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, const attention_room *room,  \
+                     float *sums) {                                                                                              \
+        sum_span_of(t, span, next, next_span, type, room, sums);                                                                 \
+    }
+
+SUM_SPAN(sum_span_float32, OCTAVO_FLOAT32)
+SUM_SPAN(sum_span_bfloat16, OCTAVO_BFLOAT16)
+SUM_SPAN(sum_span_float16, OCTAVO_FLOAT16)
+SUM_SPAN(sum_span_int8, OCTAVO_INT8)
+
+static void sum_span(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, const attention_room *room,
+                     float *sums) {
+    switch (t->head.geometry->type) {
+    case OCTAVO_FLOAT32:
+        return sum_span_float32(t, span, next, next_span, room, sums);
+    case OCTAVO_BFLOAT16:
+        return sum_span_bfloat16(t, span, next, next_span, room, sums);
+    case OCTAVO_FLOAT16:
+        return sum_span_float16(t, span, next, next_span, room, sums);
+    default:
+        return sum_span_int8(t, span, next, next_span, room, sums);
+    }
+}
+
+/* One task after the other, each by one thread. The next is known early, so that its pages can be prefetched. */
+static void attend_alone(const octavo_attention *a, octavo_thread *thread) {
+    attention_room room = room_in(thread->scratch, a->geometry->head_dim);
+    float *whole = room.parts, *part = room.parts + TASK_ROWS / BAND * sums_size(room.width);
+    task_cursor cursor = begin_tasks(a);
+    attention_task t, coming;
+    for (int more = find_task(&cursor, octavo_next(thread), &t), then; more; more = then, t = coming) {
+        then = find_task(&cursor, octavo_next(thread), &coming);
+        read_queries(a, &t, product_size(a->geometry->type), &room);
+        for (int32_t span = 0, spans = spans_of(&t); span < spans; span++) {
+            const kv_head *next = span + 1 < spans ? &t.head : then ? &coming.head : NULL;
+            sum_span(&t, span, next, span + 1 < spans ? span + 1 : 0, &room, span ? part : whole);
+            if (span)
+                join(whole, part, room.width, bands_of(&t));
+        }
+        write_results(a, &t, whole, room.width);
+    }
+}
+
+/* Where the sums of spans lie that all threads work on together: span i of the step at thread i % team. */
+typedef struct {
+    const octavo_thread *thread;
+    int64_t size; /* floats */
+    int32_t head_dim;
+} shared_parts;
+
+INLINE float *part_at(const shared_parts *p, int64_t i) {
+    int32_t team = octavo_team_size(p->thread);
+    return room_in(octavo_scratch(p->thread, (int32_t)(i % team)), p->head_dim).parts + i / team * p->size;
+}
+
+static void sum_own_spans(const octavo_attention *a, const attention_task *t, int64_t begin, const shared_parts *parts) {
+    int32_t team = octavo_team_size(parts->thread), spans = spans_of(t);
+    int32_t span = (int32_t)((parts->thread->index + team - begin % team) % team);
+    attention_room room = room_in(parts->thread->scratch, parts->head_dim);
+    if (span < spans)
+        read_queries(a, t, product_size(a->geometry->type), &room);
+    for (; span < spans; span += team)
+        sum_span(t, span, span + team < spans ? &t->head : NULL, span + team, &room,
+                 part_at(parts, begin + span));
+}
+
+static void join_spans(const octavo_attention *a, const attention_task *t, int64_t begin, const shared_parts *parts) {
+    float *whole = part_at(parts, begin);
+    int32_t width = padded_width(parts->head_dim);
+    for (int32_t span = 1; span < spans_of(t); span++)
+        join(whole, part_at(parts, begin + span), width, bands_of(t));
+    write_results(a, t, whole, width);
+}
+
+/* Few tasks: their spans are shared out. */
+static void attend_together(const octavo_attention *a, octavo_thread *thread, const attention_load *load) {
+    int32_t dim = a->geometry->head_dim;
+    shared_parts parts = {thread, load->bands * sums_size(padded_width(dim)), dim};
+    attention_task t;
+    task_cursor cursor = begin_tasks(a);
+    for (int64_t i = 0, begin = 0; find_task(&cursor, i, &t); i++, begin += spans_of(&t))
+        sum_own_spans(a, &t, begin, &parts);
+    octavo_barrier(thread);
+    cursor = begin_tasks(a);
+    for (int64_t i = 0, begin = 0; find_task(&cursor, i, &t); i++, begin += spans_of(&t))
+        if (i % octavo_team_size(thread) == thread->index)
+            join_spans(a, &t, begin, &parts);
+}
+
+/* Whether there are too few tasks for all threads to be busy to the end, and room for the sums of their spans. */
+static int should_share(const octavo_attention *a, const octavo_thread *thread, attention_load *load) {
+    int64_t team = octavo_team_size(thread), width = padded_width(a->geometry->head_dim);
+    if (team == 1 || !measure_load(a, 4 * team, load))
+        return 0;
+    char *parts = (char *)room_in(thread->scratch, a->geometry->head_dim).parts;
+    int64_t room = thread->scratch + OCTAVO_SCRATCH_BYTES - parts, part = load->bands * sums_size((int32_t)width) * 4;
+    return (load->spans + team - 1) / team * part <= room && load->spans > load->tasks;
+}
+
+static void attention(const void *arguments, octavo_thread *thread) {
+    const octavo_attention *a = arguments;
+    attention_load load;
+#if defined(__AMX_TILE__)
+    shape_attention_tiles();
+#endif
+    if (should_share(a, thread, &load))
+        attend_together(a, thread, &load);
+    else
+        attend_alone(a, thread);
+}

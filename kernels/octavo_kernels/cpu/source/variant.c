@@ -1,0 +1,48 @@
+/* All kernels of one variant. Compiled once for each instruction set, with VARIANT set to its name. */
+#include "team.h"
+#include "vector.h"
+
+#include <math.h>
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define TEXT_(a) #a
+#define TEXT(a) TEXT_(a)
+
+#include "matrix.h"
+#include "dense.h"
+#include "linear.h"
+#include "pages.h"
+#include "attention.h"
+#include "sampling.h"
+
+#if defined(__AMX_TILE__)
+/* Tiles in use make the system save 8 KiB with each change of thread. */
+static void release_tiles(void) {
+    _tile_release();
+}
+#endif
+
+extern const octavo_variant JOIN(octavo_variant_, VARIANT);
+
+const octavo_variant JOIN(octavo_variant_, VARIANT) = {
+    .name = TEXT(VARIANT),
+    .kernels =
+        {
+            [OCTAVO_TAKE_ROWS] = take_rows,
+            [OCTAVO_EMBED] = embed,
+            [OCTAVO_RMS_NORM] = rms_norm,
+            [OCTAVO_LINEAR] = linear,
+            [OCTAVO_GATED_LINEAR] = gated_linear,
+            [OCTAVO_ROPE_AND_WRITE] = rope_and_write,
+            [OCTAVO_ATTENTION] = attention,
+            [OCTAVO_SILU_MUL] = silu_mul,
+            [OCTAVO_SAMPLE] = sample,
+            [OCTAVO_MOVE_PAGES] = move_pages,
+            [OCTAVO_ZERO_PAGES] = zero_pages,
+            [OCTAVO_PACK] = pack,
+        },
+#if defined(__AMX_TILE__)
+    .leave = release_tiles,
+#endif
+};

@@ -1,0 +1,61 @@
+"""Operations run at once, or are put on a tape that one call replays."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, cast, pointer
+
+from octavo_kernels.cpu.library import OPERATIONS, Entry, load
+from octavo_kernels.ops import Replay
+
+OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
+
+
+class Team:
+    """Threads of the library, asleep while no tape runs. Raises MemoryError when they cannot be started."""
+
+    def __init__(self, threads: int, variant: str) -> None:
+        self.library = load()
+        self.handle = self.library.octavo_team_new(threads, variant.encode())
+        if not self.handle:
+            raise MemoryError(f"{threads} threads cannot be started, or there are no such kernels here: {variant}")
+        self.threads, self.variant = threads, variant
+        self.recording: Tape | None = None
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.library.octavo_team_free(self.handle)
+
+    def do(self, operation: str, arguments: ctypes.Structure, *keep: object) -> None:
+        """Run an operation now, or record it. `keep`: what must live as long as the tape."""
+        if self.recording is not None:
+            self.recording.add(operation, arguments, keep)
+            return
+        entry = Entry(OPERATION[operation], ctypes.addressof(arguments))
+        self.library.octavo_run(self.handle, pointer(entry), 1)
+
+    def capture(self, body: Callable[[], None]) -> Replay:
+        """Call `body` once without running anything; the result runs all its operations in one call."""
+        self.recording = tape = Tape()
+        try:
+            body()
+        finally:
+            self.recording = None
+        entries = (Entry * len(tape.entries))(*tape.entries)
+        first, count = cast(entries, POINTER(Entry)), len(entries)
+
+        def replay(keep: tuple[object, ...] = (self, tape, entries)) -> None:
+            self.library.octavo_run(self.handle, first, count)
+
+        return replay
+
+
+class Tape:
+    """Entries and everything that they point to."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.keep: list[object] = []
+
+    def add(self, operation: str, arguments: ctypes.Structure, keep: tuple[object, ...]) -> None:
+        self.entries.append(Entry(OPERATION[operation], ctypes.addressof(arguments)))
+        self.keep.append((arguments, keep))

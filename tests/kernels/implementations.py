@@ -1,0 +1,27 @@
+"""Every implementation of the door that this machine runs."""
+
+from functools import cache
+
+import pytest
+from octavo_kernels import cpu
+from octavo_kernels.cpu.library import variants
+from octavo_kernels.ops import Ops, pick
+
+REFERENCE = ("reference", "reference-invariant")
+CPU = tuple(f"cpu-{variant}" for variant in variants())
+WHOLE = ("reference", "cpu") if CPU else ("reference",)
+"""Names of kernels that `pick` knows."""
+
+every_ops = pytest.mark.parametrize("ops", REFERENCE + CPU, indirect=True)
+"""The test's `ops` is each of them."""
+invariant_ops = pytest.mark.parametrize("ops", REFERENCE[1:] + CPU, indirect=True)
+"""Those whose bits depend on nothing but the row."""
+
+
+@cache
+def build(name: str) -> Ops:
+    """One of them, on two threads."""
+    kernels, _, variant = name.partition("-")
+    if kernels == "cpu":
+        return cpu.build(False, 2, variant)
+    return pick("cpu", kernels, invariant=variant == "invariant", threads=2)

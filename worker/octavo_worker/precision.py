@@ -1,0 +1,60 @@
+"""What a worker computes in."""
+
+import sys
+from dataclasses import astuple, dataclass
+from hashlib import sha256
+
+from octavo_kernels import cpu
+from octavo_kernels.ops import KernelsUnavailable, Ops, pick
+
+from octavo_worker.config import WorkerConfig
+from octavo_worker.errors import ConfigError
+
+NO_CPU_KERNELS = (
+    "octavo worker: there are no CPU kernels here, so this worker runs on `reference`, which is many times slower; "
+    "install a C compiler and run `python -m octavo_kernels.cpu.compile`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Names of dtypes and formats, as in Ops."""
+
+    dtype: str  # of activations
+    weights: str
+    cache: str  # of K and V
+
+    def digest(self, weights: bytes) -> bytes:
+        """SHA-256 of all that answers follow from: the weights' own digest and the precision."""
+        return sha256("/".join((weights.hex(), *astuple(self))).encode()).digest()
+
+
+def choose(config: WorkerConfig, ops: Ops) -> Precision:
+    """What the configuration asks for. "auto": what the kernels do best, and the others like it. Raises ConfigError."""
+    dtype = one_of("--dtype", config.dtype, ops.dtypes[0], ops.dtypes, ops)
+    return Precision(
+        dtype=dtype,
+        weights=one_of("--weights", config.weights, dtype, ops.formats, ops),
+        cache=one_of("--kv-dtype", config.kv_dtype, dtype, ops.cache_dtypes, ops),
+    )
+
+
+def one_of(flag: str, asked: str, default: str, choices: tuple[str, ...], ops: Ops) -> str:
+    value = default if asked == "auto" else asked
+    if value not in choices:
+        raise ConfigError(f"{flag} {value} is nothing that the {ops.name} kernels do; they do {', '.join(choices)}")
+    return value
+
+
+def pick_kernels(config: WorkerConfig) -> Ops:
+    """Says so where the slow ones are taken for want of others. Raises ConfigError."""
+    if config.device != "cpu":
+        raise ConfigError(f"--device {config.device} is not supported yet; cpu is")
+    if config.kernels is None and not cpu.is_built():
+        print(NO_CPU_KERNELS, file=sys.stderr)
+    try:
+        return pick(
+            config.device, config.kernels, dtype=config.dtype, invariant=config.invariant, threads=config.threads
+        )
+    except KernelsUnavailable as error:
+        raise ConfigError(f"--kernels: {error}") from error

@@ -1,0 +1,143 @@
+"""Where weights come from, tensor by tensor: a Hugging Face folder or a GGUF file, under Hugging Face's names."""
+
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from octavo_kernels.ops import Blocks
+
+from octavo_worker.architecture import Architecture, from_gguf, from_huggingface
+from octavo_worker.errors import ModelError
+from octavo_worker.folder import Folder
+
+Tensor: TypeAlias = np.ndarray | Blocks
+"""float32, or a matrix that is quantised already."""
+
+
+class Source(Protocol):
+    """An open model."""
+
+    path: Path
+    architecture: Architecture
+    files: list[Path]
+    config: dict[str, Any]  # as in Hugging Face's config.json
+    is_tied: bool  # the head is the embedding
+
+    def has(self, name: str) -> bool: ...
+    def read(self, name: str) -> Tensor: ...
+    def rope_frequencies(self) -> np.ndarray: ...
+
+
+class FolderSource:
+    """Tensors of a Hugging Face folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = Folder(path)
+        self.config = self.folder.config
+        self.architecture = from_huggingface(self.config)
+        self.files = [path / "config.json", *self.folder.weight_files]
+        self.is_tied = bool(self.config.get("tie_word_embeddings", False))
+
+    def has(self, name: str) -> bool:
+        return name in self.folder.shard_of
+
+    def read(self, name: str) -> Tensor:
+        return self.folder.read(name)
+
+    def rope_frequencies(self) -> np.ndarray:
+        return self.architecture.rope.frequencies(self.architecture.head_dim)
+
+
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("model.layers."):
+        _, _, index, part = stem.split(".", 3)
+        return f"blk.{index}.{GGUF_NAMES[part]}.{kind}"
+    return f"{GGUF_NAMES[stem]}.{kind}"
+
+
+class GgufSource:
+    """Tensors of a GGUF file."""
+
+    def __init__(self, path: Path) -> None:
+        from octavo_worker.gguf_file import GgufFile  # it imports what others need not wait for
+
+        self.path = path
+        self.file = GgufFile(path)
+        embedding = self.file.places.get("token_embd.weight")
+        if embedding is None:
+            raise ModelError(f"{path} holds no token_embd.weight; it is no language model")
+        self.architecture = from_gguf(self.file.metadata, embedding.shape[0])
+        self.files = [path]
+        self.is_tied = "output.weight" not in self.file.places
+        self.config = self.architecture.as_huggingface() | {"tie_word_embeddings": self.is_tied}
+
+    def has(self, name: str) -> bool:
+        return gguf_name(name) in self.file.places
+
+    def read(self, name: str) -> Tensor:
+        tensor = self.file.read(gguf_name(name))
+        if ".q_proj." in name:
+            return unpermute(tensor, self.architecture.heads)
+        if ".k_proj." in name:
+            return unpermute(tensor, self.architecture.kv_heads)
+        return tensor
+
+    def rope_frequencies(self) -> np.ndarray:
+        frequencies = self.architecture.rope.frequencies(self.architecture.head_dim)
+        if "rope_freqs.weight" in self.file.places:  # Llama 3's scaling, as divisors
+            frequencies = frequencies / floats(self.file.read("rope_freqs.weight"))
+        return frequencies
+
+
+def unpermute(tensor: Tensor, heads: int) -> Tensor:
+    """GGUF interleaves the two halves of each query and key head, to rotate pairs; put them side by side again."""
+    if isinstance(tensor, Blocks):
+        return Blocks(tensor.kind, unpermuted(tensor.data, heads))
+    return unpermuted(tensor, heads)
+
+
+def unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
+    return rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def floats(tensor: Tensor) -> np.ndarray:
+    """In float32."""
+    return tensor.floats() if isinstance(tensor, Blocks) else tensor
+
+
+def joined(tensors: list[Tensor]) -> Tensor:
+    """One below the other; as blocks if all are blocks of one kind."""
+    blocks = [tensor for tensor in tensors if isinstance(tensor, Blocks)]
+    if len(blocks) == len(tensors) and len({each.kind for each in blocks}) == 1:
+        return Blocks(blocks[0].kind, np.concatenate([each.data for each in blocks]))
+    return np.concatenate([floats(tensor) for tensor in tensors])
+
+
+def open_source(path: Path) -> Source:
+    """Raises ModelError with one sentence."""
+    if path.is_dir():
+        return FolderSource(path)
+    if not path.exists():
+        raise ModelError(f"model path {path} does not exist")
+    if path.suffix.lower() != ".gguf":
+        raise ModelError(f"{path} is neither a Hugging Face folder nor a .gguf file")
+    return GgufSource(path)
