@@ -149,6 +149,12 @@ def test_the_best_kernels_that_compute_in_the_dtype_are_picked_when_none_are_nam
     assert pick("cpu", invariant=True).batch_invariant
 
 
+def test_the_reference_computes_with_as_many_threads_as_it_is_told() -> None:
+    for threads in (1, 2):
+        pick("cpu", "reference", threads=threads)
+        assert torch.get_num_threads() == threads
+
+
 def test_the_reference_says_what_it_is() -> None:
     ops = pick("cpu", "reference")
     assert (ops.layout, ops.batch_invariant, ops.needs_zeroed_pages) == ("ref.token_dim", False, False)

@@ -8,13 +8,15 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from octavo_kernels.ops import pick
+from octavo_kernels.ops import Weight, pick
 from octavo_worker.errors import ModelError
 from octavo_worker.source import open_source
 from octavo_worker.weights import Weights, load
 from safetensors.torch import load_file, save_file
 
 from tests.doubles.tiny_model import make_tiny_model
+from tests.kernels.implementations import CPU, build
+from tests.kernels.steps import count
 from tests.worker.gguf_files import write_gguf
 
 OPS = pick("cpu", "reference")
@@ -193,3 +195,22 @@ def test_configurations_that_do_not_fit_are_refused(
     (model / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(ModelError, match=sentence):
         read(model)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("name", CPU)
+def test_blocks_that_are_kept_hold_the_values_of_the_file_query_and_key_rows_in_order(
+    name: str, kind: str, tiny: Path, tmp_path: Path
+) -> None:
+    path = write_gguf(tiny, tmp_path / "tiny.gguf", matrices=gguf.GGMLQuantizationType[kind])
+    ops, truth = build(name), read(path)
+    kept = load(open_source(path), ops, "int4", lambda done, total: None)
+    for ours, theirs in ((kept.embedding, truth.embedding), *zip(weights_of(kept), weights_of(truth), strict=True)):
+        assert ours.format == {"Q8_0": "int8_groups"}.get(kind, "int4")
+        rows = ops.new_buffer((ours.outputs, ours.inputs), "float32")
+        ops.embed(count(ours.outputs), ours, np.arange(ours.outputs, dtype=np.int32), rows)
+        np.testing.assert_allclose(np.asarray(rows), theirs.parts["data"], rtol=0, atol=1e-6)
+
+
+def weights_of(weights: Weights) -> list[Weight]:
+    return [getattr(layer, name) for layer in weights.layers for name in ("qkv", "output", "gate", "up", "down")]
