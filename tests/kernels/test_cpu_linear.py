@@ -84,12 +84,29 @@ def test_blocks_of_a_gguf_file_keep_their_values(ops: Ops, kind: str) -> None:
 def test_a_row_has_the_same_bits_in_any_batch_and_on_any_number_of_threads(format: str) -> None:
     rng = np.random.default_rng(4)
     for variant in variants():
-        ops, alone = cpu.build(False, 2, variant), cpu.build(False, 1, variant)
+        ops, alone, many = (cpu.build(False, threads, variant) for threads in (2, 1, 7))
         weight = ops.pack(rng.standard_normal((100, 96), np.float32), None, format)
         x = buffer_of(ops, rng.standard_normal((300, 96), np.float32), "bfloat16")
         together = multiply(ops, x, weight)
-        for start, end in ((0, 1), (7, 8), (3, 20), (31, 64), (255, 300), (0, 97)):
-            assert (multiply(alone, x[start:end], weight) == together[start:end]).all(), (variant, start, end)
+        for start, end in ((0, 1), (7, 8), (4, 6), (9, 12), (16, 20), (50, 55), (3, 20), (31, 64), (255, 300), (0, 97)):
+            for other in (alone, many):
+                assert (multiply(other, x[start:end], weight) == together[start:end]).all(), (variant, start, end)
+
+
+@pytest.mark.parametrize("format", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [1.0, 1e-20, 1e-38])
+def test_the_smallest_numbers_and_those_that_are_none_have_the_same_bits_alone_and_in_a_batch(
+    ops: Ops, format: str, size: float
+) -> None:
+    rng = np.random.default_rng(9)
+    weight = ops.pack(rng.standard_normal((70, 100), np.float32) * np.float32(size), None, format)
+    values = rng.standard_normal((40, 100), np.float32) * np.exp2(rng.integers(-30, 30, (40, 100))).astype(np.float32)
+    values[3], values[5, 0], values[6, 1], values[7, 2:4] = 1e-39, np.inf, np.nan, (np.inf, -np.inf)
+    x = buffer_of(ops, values, format)
+    together = multiply(ops, x, weight)
+    assert np.isnan(together[6]).all() and np.isfinite(together[8:]).all()
+    for row in range(len(x)):
+        np.testing.assert_array_equal(multiply(ops, x[row : row + 1], weight)[0], together[row])
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -43,14 +43,16 @@ INLINE const char *panel_of(const octavo_weight *w, int64_t panel) {
 #include "linear_tile.h"
 #endif
 
-/* tile [rows][PANEL] of `panel`, for rows from `first` on. */
-static void multiply(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile) {
+/* tile [rows][PANEL] of `panel`, for rows from `first` on. The panel that is `coming`, if any, may be fetched meanwhile. */
+static void multiply(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile,
+                     const char *coming) {
 #if defined(__AMX_TILE__)
-    if (!is_grouped(w->type) && w->type != OCTAVO_FLOAT32) {
-        multiply_tiles(w, x, panel, first, rows, tile);
+    if (rows > FEW && !is_grouped(w->type) && w->type != OCTAVO_FLOAT32) {
+        multiply_tiles(w, x, panel, first, rows, tile, coming);
         return;
     }
 #endif
+    (void)coming;
     multiply_vectors(w, x, panel, first, rows, tile);
 }
 
@@ -75,9 +77,13 @@ typedef struct {
     int64_t panel, row, end;
 } work;
 
+INLINE int64_t panels_of(const octavo_weight *w) {
+    return (w->outputs + PANEL - 1) / PANEL;
+}
+
 static int next_work(octavo_thread *thread, const octavo_weight *w, int64_t rows, work *found) {
-    int64_t chunks = (rows + CHUNK - 1) / CHUNK, panels = (w->outputs + PANEL - 1) / PANEL, i = octavo_next(thread);
-    if (i >= panels * chunks)
+    int64_t chunks = (rows + CHUNK - 1) / CHUNK, i = octavo_next_near(thread, panels_of(w) * chunks);
+    if (i < 0)
         return 0;
     found->panel = i / chunks;
     found->row = i % chunks * CHUNK;
@@ -89,30 +95,58 @@ static int32_t block_rows(const work *at) {
     return at->end - at->row < BLOCK ? (int32_t)(at->end - at->row) : BLOCK;
 }
 
+/* The first panel that this thread will read after this operation, or null. */
+static const char *panel_after(const octavo_thread *thread) {
+    for (const octavo_entry *e = thread->entry + 1; e < thread->end; e++) {
+        const octavo_weight *w = e->operation == OCTAVO_LINEAR         ? ((const octavo_linear *)e->arguments)->weight
+                                 : e->operation == OCTAVO_GATED_LINEAR ? ((const octavo_gated_linear *)e->arguments)->gate
+                                                                       : NULL;
+        if (w)
+            return panel_of(w, octavo_first_near(thread, panels_of(w)));
+    }
+    return NULL;
+}
+
+/* What to fetch during the last block of some work, before `next` is done, if that is not null. */
+static const char *panel_to_fetch(const octavo_thread *thread, const octavo_weight *w, const work *at, const work *next) {
+    if (at->end - at->row > BLOCK || (next && next->panel == at->panel))
+        return NULL;
+    return next ? panel_of(w, next->panel) : panel_after(thread);
+}
+
 static void linear(const void *arguments, octavo_thread *thread) {
     const octavo_linear *a = arguments;
-    staged x = stage(&(stage_task){a->rows, &a->x, a->weight, a->scratch}, thread);
+    const octavo_weight *w = a->weight;
+    staged x = stage(&(stage_task){a->rows, &a->x, w, a->scratch}, thread);
     float *tile = (float *)thread->scratch;
-    for (work at; next_work(thread, a->weight, *a->rows, &at);)
+    work at = {0}, next = {0};
+    for (int more = next_work(thread, w, *a->rows, &at), then; more; more = then, at = next) {
+        then = next_work(thread, w, *a->rows, &next);
         for (; at.row < at.end; at.row += BLOCK) {
-            multiply(a->weight, &x, at.panel, at.row, block_rows(&at), tile);
-            write_tile(a->weight, &a->out, at.panel, at.row, block_rows(&at), tile);
+            const char *coming = panel_to_fetch(thread, w, &at, then ? &next : NULL);
+            multiply(w, &x, at.panel, at.row, block_rows(&at), tile, coming);
+            write_tile(w, &a->out, at.panel, at.row, block_rows(&at), tile);
         }
+    }
 }
 
 static void gated_linear(const void *arguments, octavo_thread *thread) {
     const octavo_gated_linear *a = arguments;
     staged x = stage(&(stage_task){a->rows, &a->x, a->gate, a->scratch}, thread);
     float *gate = (float *)thread->scratch, *up = gate + BLOCK * PANEL;
-    for (work at; next_work(thread, a->gate, *a->rows, &at);)
+    work at = {0}, next = {0};
+    for (int more = next_work(thread, a->gate, *a->rows, &at), then; more; more = then, at = next) {
+        then = next_work(thread, a->gate, *a->rows, &next);
         for (; at.row < at.end; at.row += BLOCK) {
             int32_t rows = block_rows(&at);
-            multiply(a->gate, &x, at.panel, at.row, rows, gate);
-            multiply(a->up, &x, at.panel, at.row, rows, up);
+            const char *coming = panel_to_fetch(thread, a->gate, &at, then ? &next : NULL);
+            multiply(a->gate, &x, at.panel, at.row, rows, gate, coming);
+            multiply(a->up, &x, at.panel, at.row, rows, up, coming && then ? panel_of(a->up, next.panel) : NULL);
             for (int32_t j = 0; j < rows * PANEL; j += LANES)
                 store(gate + j, silu(load(gate + j)) * load(up + j));
             write_tile(a->gate, &a->out, at.panel, at.row, rows, gate);
         }
+    }
 }
 
 #include "pack.h"

@@ -1,5 +1,7 @@
 /* Products by AMX: 32 rows by 32 columns in four tiles of sums, 64 bytes of k at a time. */
 
+enum { STEP_BYTES = 16 * PANEL * 4 };
+
 typedef struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -24,8 +26,11 @@ static void shape_tiles(int upper, int lower) {
     _tile_loadconfig(&shapes);
 }
 
+/* Meanwhile the panel that is coming is fetched from memory, `fetched` bytes of it in each step. */
 #define TILE_STEPS(DOT, LOWER)                                                                                                   \
-    for (int32_t k = 0; k < steps; k++, x += 64, w += 16 * PANEL * 4) {                                                          \
+    for (int32_t k = 0; k < steps; k++, x += 64, w += STEP_BYTES, coming += STEP_BYTES) {                                        \
+        for (int32_t j = 0; j < fetched; j += 64)                                                                                \
+            __builtin_prefetch(coming + j, 0, 2);                                                                                \
         _tile_loadd(4, x, stride);                                                                                               \
         _tile_loadd(6, w, PANEL * 4);                                                                                            \
         _tile_loadd(7, w + 64, PANEL * 4);                                                                                       \
@@ -38,7 +43,8 @@ static void shape_tiles(int upper, int lower) {
         }                                                                                                                        \
     }
 
-static void sum_tiles(const char *x, int64_t stride, const char *w, int32_t steps, int is_int8, int lower, void *tile) {
+static void sum_tiles(const char *x, int64_t stride, const char *w, int32_t steps, int is_int8, int lower, void *tile,
+                      const char *coming, int32_t fetched) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -71,14 +77,16 @@ static void scale_int8(const octavo_weight *w, const float *x_scale, int64_t pan
         }
 }
 
-static void multiply_tiles(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile) {
-    int32_t steps = padded_inputs(w) / (w->type == OCTAVO_INT8 ? 64 : 32);
+static void multiply_tiles(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile,
+                           const char *coming) {
+    int32_t steps = padded_inputs(w) / (w->type == OCTAVO_INT8 ? 64 : 32), blocks = (rows + 31) / 32;
+    int32_t fetched = coming ? (STEP_BYTES / 64 + blocks - 1) / blocks * 64 : 0;
     for (int32_t r = 0; r < rows; r += 32) {
         int32_t upper = rows - r < 16 ? rows - r : 16, lower = rows - r > 32 ? 16 : rows - r - upper;
         if (r == 0 || rows - r < 32) /* a full block has the shapes of the one before */
             shape_tiles(upper, lower);
         sum_tiles(x->data + (first + r) * x->stride, x->stride, panel_of(w, panel), steps, w->type == OCTAVO_INT8, lower,
-                  tile + r * PANEL);
+                  tile + r * PANEL, coming + r / 32 * fetched, fetched);
     }
     if (w->type == OCTAVO_INT8)
         scale_int8(w, x->scale + first, panel, rows, tile);

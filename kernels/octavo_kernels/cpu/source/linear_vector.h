@@ -7,7 +7,7 @@ enum { ROWS = 6, COLUMNS = 16 };
 #else
 enum { ROWS = 3, COLUMNS = 8 };
 #endif
-enum { VECTORS = COLUMNS / LANES };
+enum { VECTORS = COLUMNS / LANES, FEW = 4, AHEAD = 8192 };
 
 /* Rows of one product: row r of x, of its scales and of the tile. */
 typedef struct {
@@ -83,6 +83,29 @@ INLINE void product_float32(strip s, int rows, const char *w, int32_t padded) {
     EACH_ROW EACH_VECTOR store(s.tile + r * PANEL + v * LANES, sum[r][v]);
 }
 
+#if defined(__AMX_TILE__)
+/* As the tiles sum, to the bit: of 32 inputs first those at even and at odd places, in turn, then both together. */
+INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
+    floats sum[ROWS][VECTORS] = {{{0}}};
+    for (int32_t step = 0; step < padded / 32; step++) {
+        floats even[ROWS][VECTORS] = {{{0}}}, odd[ROWS][VECTORS] = {{{0}}};
+        for (int32_t k = step * 16; k < step * 16 + 16; k++) {
+            const char *column = w + k * PANEL * 4;
+            EACH_VECTOR __builtin_prefetch(column + v * LANES * 4 + AHEAD, 0, 2);
+            EACH_ROW {
+                ints x = load_int(s.x + r * s.stride + 4 * k) - (ints){0};
+                EACH_VECTOR {
+                    ints b = load_ints(column + v * LANES * 4);
+                    even[r][v] += (floats)(b << 16) * (floats)(x << 16);
+                    odd[r][v] += (floats)(b & ~0xffff) * (floats)(x & ~0xffff);
+                }
+            }
+        }
+        EACH_ROW EACH_VECTOR sum[r][v] += even[r][v] + odd[r][v];
+    }
+    EACH_ROW EACH_VECTOR store(s.tile + r * PANEL + v * LANES, sum[r][v]);
+}
+#else
 INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
     floats sum[ROWS][VECTORS] = {{{0}}};
     for (int32_t k = 0; k < padded / 2; k++) {
@@ -95,6 +118,7 @@ INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
     }
     EACH_ROW EACH_VECTOR store(s.tile + r * PANEL + v * LANES, sum[r][v]);
 }
+#endif
 
 INLINE void product_int8(strip s, int rows, const char *w, int32_t padded, const float *scale, const int32_t *sums) {
     ints sum[ROWS][VECTORS] = {{{0}}};

@@ -4,15 +4,16 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* About 20 microseconds: longer than the threads of a team usually wait for each other. Then the core is offered to others. */
-enum { SPINS = 400, CACHE_LINE = 64 };
+enum { SPINS = 400 };
 
 struct octavo_team {
-    _Alignas(CACHE_LINE) atomic_int_fast64_t next;
-    _Alignas(CACHE_LINE) atomic_int arrived;
-    _Alignas(CACHE_LINE) atomic_uint phase;
-    _Alignas(CACHE_LINE) pthread_mutex_t lock; /* guards what follows */
+    _Alignas(OCTAVO_CACHE_LINE) atomic_int_fast64_t next;
+    _Alignas(OCTAVO_CACHE_LINE) atomic_int arrived;
+    _Alignas(OCTAVO_CACHE_LINE) atomic_uint phase;
+    _Alignas(OCTAVO_CACHE_LINE) pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
     uint64_t runs;
     int ends;
@@ -36,6 +37,22 @@ int64_t octavo_next(octavo_thread *thread) {
     return atomic_fetch_add_explicit(&thread->team->next, 1, memory_order_relaxed);
 }
 
+int64_t octavo_first_near(const octavo_thread *thread, int64_t count) {
+    return thread->index * count / thread->team->size;
+}
+
+int64_t octavo_next_near(octavo_thread *thread, int64_t count) {
+    octavo_team *team = thread->team;
+    for (int32_t i = 0; i < team->size; i++) {
+        int32_t owner = (thread->index + i) % team->size;
+        int64_t first = owner * count / team->size, end = (owner + 1) * count / team->size;
+        int64_t task = first + atomic_fetch_add_explicit(&team->threads[owner].next, 1, memory_order_relaxed);
+        if (task < end)
+            return task;
+    }
+    return -1;
+}
+
 int32_t octavo_team_size(const octavo_thread *thread) {
     return thread->team->size;
 }
@@ -49,6 +66,8 @@ void octavo_barrier(octavo_thread *thread) {
     unsigned phase = atomic_load_explicit(&team->phase, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) + 1 == team->size) {
         atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+        for (int32_t i = 0; i < team->size; i++)
+            atomic_store_explicit(&team->threads[i].next, 0, memory_order_relaxed);
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&team->phase, phase + 1, memory_order_release);
         return;
@@ -64,14 +83,14 @@ void octavo_barrier(octavo_thread *thread) {
 /* The first thread through the last barrier may bring the next tape before the others have left this one. */
 static void play(octavo_thread *thread, const octavo_entry *tape, int64_t count) {
     const octavo_variant *variant = thread->team->variant;
-    if (variant->enter)
-        variant->enter();
-    for (int64_t i = 0; i < count; i++) {
-        variant->kernels[tape[i].operation](tape[i].arguments, thread);
+    unsigned before = variant->enter ? variant->enter() : 0;
+    thread->end = tape + count;
+    for (thread->entry = tape; thread->entry < thread->end; thread->entry++) {
+        variant->kernels[thread->entry->operation](thread->entry->arguments, thread);
         octavo_barrier(thread);
     }
     if (variant->leave)
-        variant->leave();
+        variant->leave(before);
 }
 
 /* Sleeps between tapes: a waiting team costs its neighbours nothing. */
@@ -109,7 +128,7 @@ static int start_threads(octavo_team *team) {
         octavo_thread *thread = &team->threads[i];
         thread->team = team;
         thread->index = i;
-        thread->scratch = aligned_alloc(CACHE_LINE, OCTAVO_SCRATCH_BYTES);
+        thread->scratch = aligned_alloc(OCTAVO_CACHE_LINE, OCTAVO_SCRATCH_BYTES);
         if (!thread->scratch || (i > 0 && pthread_create(&team->handles[i], NULL, serve, thread)))
             return i;
     }
@@ -136,13 +155,15 @@ octavo_team *octavo_team_new(int32_t threads, const char *name) {
     const octavo_variant *variant = octavo_find_variant(name);
     if (!variant || threads < 1)
         return NULL;
-    octavo_team *team = aligned_alloc(CACHE_LINE, sizeof(octavo_team));
+    octavo_team *team = aligned_alloc(OCTAVO_CACHE_LINE, sizeof(octavo_team));
     if (!team)
         return NULL;
     *team = (octavo_team){.variant = variant, .size = threads};
     pthread_mutex_init(&team->lock, NULL);
     pthread_cond_init(&team->wake, NULL);
-    team->threads = calloc((size_t)threads, sizeof(octavo_thread));
+    team->threads = aligned_alloc(OCTAVO_CACHE_LINE, (size_t)threads * sizeof(octavo_thread));
+    if (team->threads)
+        memset(team->threads, 0, (size_t)threads * sizeof(octavo_thread));
     team->handles = calloc((size_t)threads, sizeof(pthread_t));
     int32_t started = team->threads && team->handles ? start_threads(team) : 0;
     if (started < threads) {
