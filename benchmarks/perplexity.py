@@ -48,6 +48,7 @@ CONFIGURATIONS = (
     "--dtype=bfloat16",
     "--dtype=bfloat16 --kv-dtype=int8",
     "--dtype=bfloat16 --weights=int8",
+    "--dtype=bfloat16 --weights=int8 --kv-dtype=int8",
     "--dtype=bfloat16 --weights=int8_groups",
     "--dtype=bfloat16 --weights=int4",
 )

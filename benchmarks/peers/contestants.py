@@ -15,7 +15,7 @@ BATCH = 8
 LONG_PROMPT = 3500
 FORMATS: dict[str, list[str]] = {
     "bf16": ["--dtype=bfloat16", "--weights=bfloat16"],
-    "int8": ["--dtype=bfloat16", "--weights=int8"],
+    "int8": ["--dtype=bfloat16", "--weights=int8", "--kv-dtype=int8"],
     "int4": ["--dtype=bfloat16", "--weights=int4"],
 }
 

@@ -15,7 +15,7 @@ Instruction = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class Loop:
-    """A backward jump and all before it, with no further loop inside."""
+    """A backward jump and all before it, with no further loop inside but such as only prefetch."""
 
     variant: str
     function: str
@@ -67,10 +67,15 @@ def innermost(body: list[Instruction]) -> Iterator[tuple[Instruction, ...]]:
     jumps = [
         (int(match[0], 16), at) for at, name, to in body if name[0] == "j" and (match := re.match("[0-9a-f]+", to))
     ]
-    loops = [(to, at) for to, at in jumps if body[0][0] <= to <= at]
+    loops = [(to, at) for to, at in jumps if body[0][0] <= to <= at and not only_prefetches(body, to, at)]
     for to, at in loops:
         if not any(to <= inner <= end < at or to < inner <= end <= at for inner, end in loops):
             yield tuple(each for each in body if to <= each[0] <= at)
+
+
+def only_prefetches(body: list[Instruction], first: int, last: int) -> bool:
+    names = [name for at, name, _ in body if first <= at <= last]
+    return len(names) <= 6 and any(name.startswith("prefetch") for name in names)
 
 
 def dump(library: Path, *options: str) -> list[str]:

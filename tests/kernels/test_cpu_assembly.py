@@ -9,7 +9,7 @@ from octavo_kernels.cpu.library import PATH
 from tests.kernels.assembly import Loop, read_loops
 
 LINEAR = ("multiply",)
-ATTENTION = ("attend", "score", "mix")  # the compiler decides which of them is part of which
+ATTENTION = ("attend", "score", "mix", "sum_span")  # the compiler decides which of them is part of which
 
 # Variant, functions whose name begins so, instruction, how many of them in one loop, what share of the loop they make up.
 HOT = [
@@ -18,11 +18,12 @@ HOT = [
     ("avx512bf16", LINEAR, "vdpbf16ps", 24, 0.45),
     ("avx512bf16", LINEAR, "vpdpbusd", 24, 0.45),
     ("avx512bf16", ATTENTION, "vdpbf16ps", 24, 0.4),
-    ("amx", LINEAR, "tdpbf16ps", 4, 0.25),
-    ("amx", LINEAR, "tdpbusd", 4, 0.25),
-    ("amx", LINEAR, "vdpbf16ps", 24, 0.45),
+    ("amx", LINEAR, "tdpbf16ps", 4, 0.15),
+    ("amx", LINEAR, "tdpbusd", 4, 0.15),
+    ("amx", LINEAR, "vfmadd231ps", 16, 0.3),  # few rows
     ("amx", LINEAR, "vpdpbusd", 24, 0.45),
     ("amx", ATTENTION, "tdpbf16ps", 4, 0.2),
+    ("amx", ATTENTION, "tdpbssd", 2, 0.05),
 ]
 
 pytestmark = [

@@ -3,16 +3,18 @@
 
 #include "cache_block.h"
 #include "attention_vector.h"
+#include "softmax.h"
 #if defined(__AMX_TILE__)
 #include "attention_tile.h"
+#include "attention_bytes.h"
 #endif
-#include "softmax.h"
 #include "attention_task.h"
 #include "attention_room.h"
 
 /* Up to 16 rows of queries of a task. */
 typedef struct {
     const char *queries;
+    const float *scale; /* of split queries */
     const int32_t *seen;
     band_sums sums;
     int32_t rows;
@@ -36,20 +38,44 @@ INLINE void mix(const cache_block *b, int32_t sheets, int32_t rows, int32_t widt
     mix_float32(b, sheets, rows, width, p);
 }
 
+/* Scores of a band, times the scales of K. */
+INLINE void score_band(const attention_room *room, const cache_block *b, int32_t sheets, const query_band *q, const band_scores *s,
+                       int type) {
+    int size = product_size(type);
+    product_rows p = {q->queries, query_bytes(room->width, size), s->scores, KV_BLOCK};
+#if defined(__AMX_TILE__)
+    if (size == 1)
+        return score_bytes(b, sheets, q->rows, room->width, q->scale, room->sums, p);
+#endif
+    score(b, sheets, q->rows, room->width, size, p);
+    if (type == OCTAVO_INT8)
+        scale_scores(s);
+}
+
+/* Adds weighted values to the sums of a band. */
+INLINE void mix_band(const attention_room *room, const cache_block *b, int32_t sheets, const query_band *q, const band_scores *s,
+                     int type) {
+    int size = product_size(type);
+    product_rows p = {s->weights, KV_BLOCK * size, q->sums.mixed, room->width};
+#if defined(__AMX_TILE__)
+    if (size == 1)
+        return mix_bytes(b, s, room->width, room->sums, q->sums.mixed);
+#endif
+    mix(b, sheets, q->rows, room->width, size, p);
+}
+
 /* Adds a block that begins at `start` to the sums of a band. */
 INLINE void fold_block(const attention_room *room, const cache_block *b, int32_t start, const query_band *q, int type) {
-    int32_t width = room->width, size = product_size(type), most = q->seen[q->rows - 1] - start;
+    int32_t most = q->seen[q->rows - 1] - start;
     if (most <= 0)
         return;
     int32_t sheets = most < b->sheets * SHEET ? (most + SHEET - 1) / SHEET : b->sheets;
     band_scores s = {room->scores, room->weights, q->rows, (sheets + 1) / 2 * 2 * SHEET, room->scale, b->key_scale, b->value_scale};
-    score(b, sheets, q->rows, width, size, (product_rows){q->queries, width * size, s.scores, KV_BLOCK});
-    if (type == OCTAVO_INT8)
-        scale_scores(&s);
+    score_band(room, b, sheets, q, &s, type);
     if (q->seen[0] - start < s.columns)
         hide_future(&s, q->seen, start);
-    weigh(&s, &q->sums, width, start % SPAN == 0, type);
-    mix(b, sheets, q->rows, width, size, (product_rows){s.weights, KV_BLOCK * size, q->sums.mixed, width});
+    weigh(&s, &q->sums, room->width, start % SPAN == 0, type);
+    mix_band(room, b, sheets, q, &s, type);
 }
 
 /* Adds a block to the sums of all rows of a task. */
@@ -57,7 +83,8 @@ INLINE void fold_task(const attention_room *room, const cache_block *b, int32_t 
                       float *sums) {
     int32_t bands = bands_of(t);
     for (int32_t i = 0; i < bands; i++) {
-        query_band q = {room->queries + i * BAND * room->width * product_size(type), room->seen + i * BAND, sums_of(sums, room->width, i),
+        query_band q = {room->queries + i * BAND * query_bytes(room->width, product_size(type)), room->query_scale + i * BAND,
+                        room->seen + i * BAND, sums_of(sums, room->width, i),
                         rows_of_band(t, i)};
         fold_block(room, b, start, &q, type);
     }
@@ -184,7 +211,10 @@ static void attention(const void *arguments, octavo_thread *thread) {
     const octavo_attention *a = arguments;
     attention_load load;
 #if defined(__AMX_TILE__)
-    shape_attention_tiles();
+    if (product_size(a->geometry->type) == 1)
+        shape_tiles_for_bytes(padded_width(a->geometry->head_dim));
+    else
+        shape_tiles_for_bfloat16();
 #endif
     if (should_share(a, thread, &load))
         attend_together(a, thread, &load);

@@ -3,15 +3,22 @@
 typedef struct {
     int32_t width; /* of a head, whole sheets */
     float scale;   /* of scores, which become powers of two */
-    char *queries; /* [TASK_ROWS][width] elements of the products */
+    char *queries;      /* [TASK_ROWS] rows, see query_bytes */
+    float *query_scale; /* [TASK_ROWS] of split rows */
     int32_t *seen; /* [TASK_ROWS] positions that each row sees */
     float *scores; /* of a band */
     char *weights;
+    int32_t *sums;    /* of split rows */
     float *key_scale; /* [KV_BLOCK] of int8 */
     float *value_scale;
     block_room block;
     float *parts; /* sums of the bands of a task, as often as fits to the end of the scratch */
 } attention_room;
+
+/* Bytes of a row of queries: elements of the products, split where these are bytes. */
+INLINE int64_t query_bytes(int32_t width, int size) {
+    return size == 1 ? 2 * (int64_t)((width + 63) / 64 * 64) : (int64_t)width * size;
+}
 
 /* Floats of the sums of a band. */
 INLINE int64_t sums_size(int32_t width) {
@@ -27,11 +34,13 @@ static attention_room room_in(char *scratch, int32_t head_dim) {
     int64_t width = padded_width(head_dim), block = KV_BLOCK * width * 4;
     attention_room r = {.width = (int32_t)width, .scale = LOG2_E / sqrtf((float)head_dim)};
     char *at = scratch;
-    r.queries = at, at += TASK_ROWS * width * 4;
+    r.queries = at, at += TASK_ROWS * (width + 48) * 4;
+    r.query_scale = (float *)at, at += TASK_ROWS * 4;
     r.block = (block_room){at, at + block, at + 2 * block}, at += 2 * block + 2 * width * 4;
     r.seen = (int32_t *)at, at += TASK_ROWS * 4;
     r.scores = (float *)at, at += BAND * KV_BLOCK * 4;
     r.weights = at, at += BAND * KV_BLOCK * 4;
+    r.sums = (int32_t *)at, at += 2 * BAND * (width > KV_BLOCK ? width : KV_BLOCK) * 4;
     r.key_scale = (float *)at, at += KV_BLOCK * 4;
     r.value_scale = (float *)at, at += KV_BLOCK * 4;
     r.parts = (float *)at;
@@ -64,12 +73,18 @@ static void join(float *whole, float *part, int32_t width, int32_t bands) {
     }
 }
 
-static void convert_query(const char *from, int32_t type, int32_t dim, const attention_room *room, int size, char *out) {
+/* Returns the scale of a split row, 1 of others. */
+static float convert_query(const char *from, int32_t type, int32_t dim, const attention_room *room, int size, char *out) {
     float *row = (float *)room->block.row;
     memset(row, 0, (size_t)room->width * 4);
     to_floats(from, type, dim, row);
+#if defined(__AMX_TILE__)
+    if (size == 1)
+        return split_row(row, room->width, out);
+#endif
     for (int32_t i = 0; i < room->width; i += LANES)
         write_floats(out, size == 2 ? OCTAVO_BFLOAT16 : OCTAVO_FLOAT32, i, load(row + i));
+    return 1;
 }
 
 /* Queries of a task as the products read them, and how far each sees. */
@@ -77,13 +92,13 @@ static void read_queries(const octavo_attention *a, const attention_task *t, int
     int32_t dim = a->geometry->head_dim, type = a->qkv.type, head = t->first % t->group;
     int64_t token = t->first / t->group, head_bytes = dim * element_size(type);
     char *out = room->queries;
-    for (int32_t r = 0; r < t->rows; r++, out += room->width * size) {
+    for (int32_t r = 0; r < t->rows; r++, out += query_bytes(room->width, size)) {
         const char *from = row_of(&a->qkv, t->token + token) + (t->query_head + head) * head_bytes;
         room->seen[r] = (int32_t)(t->position + token) + 1;
         if (element_size(type) == size && room->width == dim)
             memcpy(out, from, (size_t)head_bytes);
         else
-            convert_query(from, type, dim, room, size, out);
+            room->query_scale[r] = convert_query(from, type, dim, room, size, out);
         if (++head == t->group) {
             head = 0;
             token++;

@@ -1,7 +1,7 @@
 /* Products of attention by AMX: 16 rows by up to four tiles of 16 columns, 64 bytes of k at a time. */
 
 /* Tiles 0-3: sums; 4: rows; 5: K or V; 6, 7: the same for the last 32 bytes of k. */
-static void shape_attention_tiles(void) {
+static void shape_tiles_for_bfloat16(void) {
     static const tile_shapes SHAPES = {
         .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 32, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 8}};
     _tile_loadconfig(&SHAPES);
@@ -77,6 +77,7 @@ INLINE void mix_columns(int count, const char *values, int32_t sheets, int64_t w
 
 static void score_bfloat16(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, product_rows p) {
     (void)rows; /* tiles have 16 */
+    settle();
     for (int32_t s = 0; s < sheets; s += 4, p.out += 4 * SHEET)
         switch (sheets - s < 4 ? sheets - s : 4) {
 #define CASE(n)                                                                                                                  \
@@ -94,6 +95,7 @@ static void score_bfloat16(const cache_block *b, int32_t sheets, int32_t rows, i
 static void mix_bfloat16(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, product_rows p) {
     const char *values = b->values[0];
     (void)rows; /* tiles have 16 */
+    settle();
     for (int32_t column = 0; column < width; column += 64, values += 4 * 64, p.out += 64)
         switch (width - column < 64 ? (width - column) / 16 : 4) {
 #define CASE(n)                                                                                                                  \

@@ -1,5 +1,5 @@
 /* Reading a block of positions of one head into what the products of attention read: sheets of 16 tokens whose elements
- * are float32 (g = 1) or bfloat16 (g = 2). Where the pages hold just that, they are read in place. */
+ * are float32 (g = 1), bfloat16 (g = 2) or int8 (g = 4). Where the pages hold just that, they are read in place. */
 
 enum { KV_BLOCK = 64, SHEETS = KV_BLOCK / SHEET, SCALE_BYTES = 2 };
 
@@ -41,7 +41,9 @@ typedef struct {
 
 /* Bytes of an element that the products read. Integers up to 256 are exact in bfloat16, float16 is not. */
 INLINE int product_size(int32_t type) {
-#if defined(__AVX512BF16__)
+#if defined(__AMX_TILE__)
+    return type == OCTAVO_BFLOAT16 ? 2 : type == OCTAVO_INT8 ? 1 : 4;
+#elif defined(__AVX512BF16__)
     return type == OCTAVO_BFLOAT16 || type == OCTAVO_INT8 ? 2 : 4;
 #else
     (void)type;
@@ -149,10 +151,10 @@ static void read_scales(const char *from, int32_t count, int32_t page_size, floa
     }
 }
 
-/* Tiles take the values of 32 tokens at once, which lie in two pages. */
+/* Tiles take the values of 32 or 64 tokens at once, which may lie in several pages. */
 INLINE int copies_values(int size) {
 #if defined(__AMX_TILE__)
-    return size == 2;
+    return size < 4;
 #else
     (void)size;
     return 0;
@@ -169,7 +171,7 @@ INLINE void read_sheet(const octavo_geometry *g, const places *at, const places 
     b->values[i] = widened(at->values[i], type, SHEET / group, width, size, values);
     if (b->values[i] != values && (count < SHEET || copies_values(size)))
         b->values[i] = memcpy(values, b->values[i], (size_t)bytes);
-    if (count < SHEET)
+    if (count < SHEET && size > 1)
         silence(values, count, width, 4 / size);
     if (type == OCTAVO_INT8)
         read_scales(at->scales[i], count, g->page_size, b->key_scale + i * SHEET, b->value_scale + i * SHEET);
@@ -183,7 +185,8 @@ INLINE void read_sheet(const octavo_geometry *g, const places *at, const places 
 
 /* A row of elements of pages at `token` of a half of the block. */
 INLINE void gather_row(const octavo_geometry *g, const char *from, int size, int is_value, int64_t token, const block_room *room) {
-    int32_t width = padded_width(g->head_dim), work = size == 2 ? OCTAVO_BFLOAT16 : OCTAVO_FLOAT32;
+    int32_t width = padded_width(g->head_dim);
+    int32_t work = size == 1 ? OCTAVO_INT8 : size == 2 ? OCTAVO_BFLOAT16 : OCTAVO_FLOAT32;
     int64_t filled = g->head_dim * element_size(g->type);
     char *row = room->row, *encoded = row + width * 4;
     memcpy(row, from, (size_t)filled);
@@ -213,7 +216,7 @@ INLINE void gather(const kv_head *h, int64_t start, int32_t count, int size, con
         b->keys[i] = b->next_keys[i] = room->keys + i * sheet_bytes;
         b->values[i] = b->next_values[i] = room->values + i * sheet_bytes;
     }
-    if (count % SHEET)
+    if (count % SHEET && size > 1)
         silence(room->values + count / SHEET * sheet_bytes, count % SHEET, padded_width(g->head_dim), 4 / size);
 }
 
@@ -232,6 +235,6 @@ INLINE void read_block(const kv_head *h, int64_t start, const places *at, const 
         prefetch(next->keys[i], SHEET * width * element_size(h->geometry->type));
         prefetch(next->values[i], SHEET * width * element_size(h->geometry->type));
     }
-    if (copies_values(size) && b->sheets % 2)
+    if (copies_values(size) && size == 2 && b->sheets % 2)
         memset(room->values + b->sheets * SHEET * width * size, 0, (size_t)(SHEET * width * size));
 }

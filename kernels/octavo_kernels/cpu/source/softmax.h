@@ -47,7 +47,7 @@ typedef struct {
 /* Scores of one band for the first `columns` positions of a block. */
 typedef struct {
     float *scores; /* [BAND][KV_BLOCK] */
-    char *weights; /* [BAND][KV_BLOCK] elements of the products */
+    char *weights; /* [BAND][KV_BLOCK], see weight_size */
     int32_t rows;
     int32_t columns; /* a multiple of 32 */
     float scale;
@@ -101,6 +101,11 @@ INLINE int exceeds_limit(floats v) {
 #endif
 }
 
+/* Bytes of a weight before it is split, if it is. */
+INLINE int weight_size(int32_t type) {
+    return product_size(type) == 2 ? 2 : 4;
+}
+
 INLINE void store_weights(char *row, int32_t i, floats first, floats second, int size) {
 #if defined(__AVX512BF16__)
     if (size == 2) {
@@ -125,7 +130,7 @@ INLINE floats weigh_row(const band_scores *s, int32_t columns, int32_t r, float 
             if (type == OCTAVO_INT8)
                 w[k] *= load(s->value_scale + i + k * LANES);
         }
-        store_weights(s->weights + r * KV_BLOCK * product_size(type), i, w[0], w[1], product_size(type));
+        store_weights(s->weights + r * KV_BLOCK * weight_size(type), i, w[0], w[1], weight_size(type));
     }
     return sum[0] + sum[1];
 }
