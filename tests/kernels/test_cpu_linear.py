@@ -104,7 +104,8 @@ def test_the_smallest_numbers_and_those_that_are_none_have_the_same_bits_alone_a
     values[3], values[5, 0], values[6, 1], values[7, 2:4] = 1e-39, np.inf, np.nan, (np.inf, -np.inf)
     x = buffer_of(ops, values, format)
     together = multiply(ops, x, weight)
-    assert np.isnan(together[6]).all() and np.isfinite(together[8:]).all()
+    assert np.isnan(together[6]).all()
+    assert np.isfinite(together[8:]).all()
     for row in range(len(x)):
         np.testing.assert_array_equal(multiply(ops, x[row : row + 1], weight)[0], together[row])
 

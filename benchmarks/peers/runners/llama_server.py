@@ -1,4 +1,7 @@
-"""llama.cpp's own server, over HTTP. Arguments: a GGUF file, the number of parallel slots, the number of threads."""
+"""llama.cpp's own server, over HTTP. Arguments: a GGUF file, the number of parallel slots, the number of threads.
+
+Where it crashes with its re-packed weights, as it does on some processors, it runs without them.
+"""
 
 import json
 import os
@@ -7,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from socket import create_server
@@ -50,16 +53,21 @@ def call(port: int, method: str, path: str, body: Mapping[str, Any] | None = Non
         connection.close()
 
 
-def wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
+def start(command: list[str], port: int) -> subprocess.Popen[bytes] | None:
+    """A server that has computed something; None if it ended instead."""
+    server = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + SECONDS_TO_START
     while time.monotonic() < deadline and server.poll() is None:
         try:
             if call(port, "GET", "/health")[0] == 200:
-                return
-        except OSError:
+                call(port, "POST", "/completion", {"prompt": list(range(64)), "n_predict": 1})
+                return server
+        except (OSError, HTTPException):
             pass
         time.sleep(0.05)
-    raise RuntimeError("llama-server did not start")
+    server.kill()
+    server.wait()
+    return None
 
 
 def main() -> None:
@@ -78,7 +86,9 @@ def main() -> None:
     }
     words = [word for flag in flags.items() for word in flag]
     command = [str(programs() / "llama-server"), *words, "--kv-unified", "--no-webui", "--cache-ram", "0"]
-    server = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = start(command, port) or start([*command, "--no-repack"], port)
+    if server is None:
+        raise RuntimeError("llama-server did not start")
 
     def one(request: Request) -> list[int]:
         prompt, num_tokens = request
@@ -90,7 +100,6 @@ def main() -> None:
         return list(answer["tokens"])
 
     try:
-        wait_until_ready(server, port)
         version = call(port, "GET", "/props")[1].get("build_info", "")
         with ThreadPoolExecutor(CLIENTS) as clients:
             about = {"engine": "llama.cpp server", "version": version}

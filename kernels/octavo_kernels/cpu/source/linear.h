@@ -57,19 +57,28 @@ static void multiply(const octavo_weight *w, const staged *x, int64_t panel, int
 }
 
 /* tile + bias to columns of out; there may be fewer than a panel has at the end. */
-static void write_tile(const octavo_weight *w, const octavo_matrix *out, int64_t panel, int64_t first, int32_t rows,
-                       const float *tile) {
+INLINE void write_columns(const octavo_weight *w, const octavo_matrix *out, int64_t panel, int64_t first, int32_t rows, float *tile,
+                          int type, int columns) {
     int64_t column = panel * PANEL;
-    int32_t columns = w->outputs - column < PANEL ? (int32_t)(w->outputs - column) : PANEL;
     const float *bias = w->bias ? w->bias + column : NULL;
     for (int32_t r = 0; r < rows; r++, tile += PANEL) {
         char *row = row_of(out, first + r);
         int32_t j = 0;
         for (; j + LANES <= columns; j += LANES)
-            write_floats(row, out->type, column + j, bias ? load(tile + j) + load(bias + j) : load(tile + j));
+            write_floats(row, type, column + j, bias ? load(tile + j) + load(bias + j) : load(tile + j));
         for (; j < columns; j++)
-            write_float(row, out->type, column + j, bias ? tile[j] + bias[j] : tile[j]);
+            write_float(row, type, column + j, bias ? tile[j] + bias[j] : tile[j]);
     }
+}
+
+static void write_tile(const octavo_weight *w, const octavo_matrix *out, int64_t panel, int64_t first, int32_t rows, float *tile) {
+    int64_t columns = w->outputs - panel * PANEL;
+    if (columns < PANEL)
+        write_columns(w, out, panel, first, rows, tile, out->type, (int)columns);
+    else if (out->type == OCTAVO_BFLOAT16)
+        write_columns(w, out, panel, first, rows, tile, OCTAVO_BFLOAT16, PANEL);
+    else
+        write_columns(w, out, panel, first, rows, tile, OCTAVO_FLOAT32, PANEL);
 }
 
 /* Rows of one panel, block by block: task `i` of a phase that has `chunks` tasks a panel. */

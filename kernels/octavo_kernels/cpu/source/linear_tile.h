@@ -31,13 +31,13 @@ static void shape_tiles(int upper, int lower) {
     for (int32_t k = 0; k < steps; k++, x += 64, w += STEP_BYTES, coming += STEP_BYTES) {                                        \
         for (int32_t j = 0; j < fetched; j += 64)                                                                                \
             __builtin_prefetch(coming + j, 0, 2);                                                                                \
-        _tile_loadd(4, x, stride);                                                                                               \
+        _tile_stream_loadd(4, x, stride);                                                                                               \
         _tile_loadd(6, w, PANEL * 4);                                                                                            \
         _tile_loadd(7, w + 64, PANEL * 4);                                                                                       \
         DOT(0, 4, 6);                                                                                                            \
         DOT(1, 4, 7);                                                                                                            \
         if (LOWER) {                                                                                                             \
-            _tile_loadd(5, x + 16 * stride, stride);                                                                             \
+            _tile_stream_loadd(5, x + 16 * stride, stride);                                                                             \
             DOT(2, 5, 6);                                                                                                        \
             DOT(3, 5, 7);                                                                                                        \
         }                                                                                                                        \
