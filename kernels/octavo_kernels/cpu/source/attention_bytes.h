@@ -15,8 +15,8 @@ static float split_row(const float *row, int32_t width, char *high) {
     for (int32_t i = 0; i < width; i += LANES) {
         ints whole = (ints)(load(row + i) * inverse + splat(12582912.0f)) - 0x4b400000; /* rounds to nearest, ties to even */
         ints upper = (whole + 64) >> 7;
-        _mm_storeu_si128((__m128i *)(high + i), _mm512_cvtepi32_epi8((__m512i)upper));
-        _mm_storeu_si128((__m128i *)(low + i), _mm512_cvtepi32_epi8((__m512i)(whole - (upper << 7))));
+        store_bytes(high + i, upper);
+        store_bytes(low + i, whole - (upper << 7));
     }
     memset(high + width, 0, (size_t)(split_width(width) - width));
     memset(low + width, 0, (size_t)(split_width(width) - width));

@@ -2,7 +2,7 @@
 
 static void take_rows(const void *arguments, octavo_thread *thread) {
     const octavo_take_rows *a = arguments;
-    for (int64_t i; (i = octavo_next(thread)) < *a->rows;) {
+    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
         const char *source = row_of(&a->source, a->index[i]);
         char *out = row_of(&a->out, i);
         int32_t j = 0;
@@ -18,40 +18,48 @@ static void take_rows(const void *arguments, octavo_thread *thread) {
 }
 
 /* residual += x; the sum of its squares, lane by lane and the lanes in order, whatever the other rows are. */
-static float add_and_square(const octavo_rms_norm *a, char *residual, const char *x) {
-    int32_t width = a->out.width, j = 0, type = a->residual.type;
+INLINE float add_and_square(int32_t width, char *residual, int type, const char *x, int x_type) {
+    int32_t j = 0;
     floats squares = splat(0);
     float rest = 0;
     for (; j + LANES <= width; j += LANES) {
         floats v = read_floats(residual, type, j);
         if (x) {
-            write_floats(residual, type, j, v + read_floats(x, a->x.type, j));
+            write_floats(residual, type, j, v + read_floats(x, x_type, j));
             v = read_floats(residual, type, j);
         }
         squares += v * v;
     }
     for (; j < width; j++) {
         if (x)
-            write_float(residual, type, j, read_float(residual, type, j) + read_float(x, a->x.type, j));
+            write_float(residual, type, j, read_float(residual, type, j) + read_float(x, x_type, j));
         float v = read_float(residual, type, j);
         rest += v * v;
     }
     return sum_of(squares) + rest;
 }
 
-static void rms_norm(const void *arguments, octavo_thread *thread) {
-    const octavo_rms_norm *a = arguments;
+INLINE void rms_norm_of(const octavo_rms_norm *a, octavo_thread *thread, int type, int x_type, int out_type) {
     int32_t width = a->out.width;
-    for (int64_t i; (i = octavo_next(thread)) < *a->rows;) {
+    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
         char *residual = row_of(&a->residual, i), *out = row_of(&a->out, i);
-        float squares = add_and_square(a, residual, a->x.data ? row_of(&a->x, i) : NULL);
+        float squares = add_and_square(width, residual, type, a->x.data ? row_of(&a->x, i) : NULL, x_type);
         float scale = 1.0f / sqrtf(squares / (float)width + a->eps);
         int32_t j = 0;
         for (; j + LANES <= width; j += LANES)
-            write_floats(out, a->out.type, j, read_floats(residual, a->residual.type, j) * scale * load(a->weight + j));
+            write_floats(out, out_type, j, read_floats(residual, type, j) * scale * load(a->weight + j));
         for (; j < width; j++)
-            write_float(out, a->out.type, j, read_float(residual, a->residual.type, j) * scale * a->weight[j]);
+            write_float(out, out_type, j, read_float(residual, type, j) * scale * a->weight[j]);
     }
+}
+
+/* The usual types are known to the compiler. */
+static void rms_norm(const void *arguments, octavo_thread *thread) {
+    const octavo_rms_norm *a = arguments;
+    if (a->residual.type == OCTAVO_FLOAT32 && a->x.type == OCTAVO_BFLOAT16 && a->out.type == OCTAVO_BFLOAT16)
+        rms_norm_of(a, thread, OCTAVO_FLOAT32, OCTAVO_BFLOAT16, OCTAVO_BFLOAT16);
+    else
+        rms_norm_of(a, thread, a->residual.type, a->x.type, a->out.type);
 }
 
 INLINE floats silu(floats x) {
@@ -61,7 +69,7 @@ INLINE floats silu(floats x) {
 static void silu_mul(const void *arguments, octavo_thread *thread) {
     const octavo_silu_mul *a = arguments;
     int32_t width = a->out.width, type = a->gate_up.type;
-    for (int64_t i; (i = octavo_next(thread)) < *a->rows;) {
+    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
         char *gate_up = row_of(&a->gate_up, i), *out = row_of(&a->out, i);
         int32_t j = 0;
         for (; j + LANES <= width; j += LANES) {

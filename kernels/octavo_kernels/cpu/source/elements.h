@@ -19,27 +19,37 @@ INLINE void store_float16(uint16_t *p, floats v) {
 #endif
 }
 
-typedef int8_t bytes __attribute__((vector_size(LANES)));
+/* The integers next to v, which lie within a byte; 1.5 * 2^23 rounds them. */
+INLINE void store_int8(int8_t *p, floats v) {
+    store_bytes(p, (ints)(v + splat(12582912.0f)) - 0x4b400000);
+}
+
+INLINE floats load_int8(const int8_t *p) {
+#if LANES == 16
+    return (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#else
+    ints i;
+    for (int k = 0; k < LANES; k++)
+        i[k] = p[k];
+    return __builtin_convertvector(i, floats);
+#endif
+}
 
 INLINE floats load_elements(const void *p, int32_t type, int64_t i) {
     if (type == OCTAVO_FLOAT16)
         return load_float16((const uint16_t *)p + i);
-    if (type != OCTAVO_INT8)
-        return read_floats(p, type, i);
-    bytes b;
-    memcpy(&b, (const char *)p + i, sizeof b);
-    return __builtin_convertvector(b, floats);
+    if (type == OCTAVO_INT8)
+        return load_int8((const int8_t *)p + i);
+    return read_floats(p, type, i);
 }
 
 INLINE void store_elements(void *p, int32_t type, int64_t i, floats v) {
     if (type == OCTAVO_FLOAT16)
         store_float16((uint16_t *)p + i, v);
-    else if (type != OCTAVO_INT8)
+    else if (type == OCTAVO_INT8)
+        store_int8((int8_t *)p + i, v);
+    else
         write_floats(p, type, i, v);
-    else {
-        bytes b = __builtin_convertvector((ints)(v + splat(12582912.0f)), bytes); /* rounds, see exponential */
-        memcpy((char *)p + i, &b, sizeof b);
-    }
 }
 
 /* A row of activations. */
@@ -53,20 +63,26 @@ static void to_floats(const char *row, int32_t type, int32_t width, float *out) 
 
 /* The smallest bfloat16 that no element of a row clips under: row / scale lies within 127. */
 static uint16_t scale_of(const float *row, int32_t width) {
-    uint16_t scale = to_bfloat16(largest_magnitude((const char *)row, OCTAVO_FLOAT32, 0, width) / 127);
-    return from_bfloat16(scale) * 127 < largest_magnitude((const char *)row, OCTAVO_FLOAT32, 0, width) ? scale + 1 : scale;
+    float most = largest_magnitude((const char *)row, OCTAVO_FLOAT32, 0, width);
+    uint16_t scale = to_bfloat16(most / 127);
+    return from_bfloat16(scale) * 127 < most ? scale + 1 : scale;
 }
 
 /* Words of four bytes of a row to a sheet of K, [dimension / g][token][g]. */
-INLINE void place_key(char *sheet, int64_t token, const char *row, int64_t row_bytes) {
+static void place_key(char *sheet, int64_t token, const char *row, int64_t row_bytes) {
     for (int64_t i = 0; i < row_bytes; i += 4)
         memcpy(sheet + i * SHEET + token * 4, row + i, 4);
 }
 
 /* Elements of a row to V, [token / g][dimension][g]. */
-INLINE void place_value(char *values, int64_t token, const char *row, int32_t width, int64_t size) {
-    int64_t g = 4 / size;
-    char *at = values + token / g * width * 4 + token % g * size;
-    for (int32_t i = 0; i < width; i++)
-        memcpy(at + 4 * i, row + i * size, (size_t)size);
+static void place_value(char *values, int64_t token, const char *row, int32_t width, int64_t size) {
+    char *at = values + token * size / 4 * width * 4 + token * size % 4;
+    if (size == 4)
+        memcpy(at, row, (size_t)width * 4);
+    else if (size == 2)
+        for (int32_t i = 0; i < width; i++)
+            memcpy(at + 4 * i, row + 2 * i, 2);
+    else
+        for (int32_t i = 0; i < width; i++)
+            at[4 * i] = row[i];
 }

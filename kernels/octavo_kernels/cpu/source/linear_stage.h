@@ -36,7 +36,7 @@ static void convert_row(const stage_task *a, const char *x, char *out) {
         write_float(out, type, k, k < inputs ? read_float(x, a->x->type, k) : 0);
 }
 
-static float largest_magnitude(const char *x, int32_t type, int32_t first, int32_t end) {
+INLINE float largest_magnitude(const char *x, int32_t type, int32_t first, int32_t end) {
     floats top = splat(0);
     float rest = 0;
     int32_t k = first;
@@ -50,9 +50,8 @@ static float largest_magnitude(const char *x, int32_t type, int32_t first, int32
 }
 
 /* out[k] = round(x[k] / scale) + offset for k in [first, end); 0 + offset up to `padded`. Returns the sum of the rounded. */
-static int32_t quantise(const char *x, int32_t type, int32_t first, int32_t end, int32_t padded, float scale, int offset,
+INLINE int32_t quantise(const char *x, int32_t type, int32_t first, int32_t end, int32_t padded, float scale, int offset,
                         uint8_t *out) {
-    typedef uint8_t bytes __attribute__((vector_size(LANES)));
     float inverse = scale > 0 ? 1 / scale : 0;
     ints total = {0};
     int32_t rest = 0, k = first;
@@ -60,8 +59,7 @@ static int32_t quantise(const char *x, int32_t type, int32_t first, int32_t end,
         floats v = read_floats(x, type, k) * inverse + splat(12582912.0f); /* rounds to nearest, ties to even */
         ints q = (ints)v - 0x4b400000;
         total += q;
-        bytes b = __builtin_convertvector(q + offset, bytes);
-        memcpy(out + k, &b, sizeof b);
+        store_bytes(out + k, q + offset);
     }
     for (; k < padded; k++) {
         int32_t q = k < end ? (int32_t)rintf(read_float(x, type, k) * inverse) : 0;
@@ -73,19 +71,19 @@ static int32_t quantise(const char *x, int32_t type, int32_t first, int32_t end,
     return rest;
 }
 
-static void quantise_row(const stage_task *a, const stage_room *room, const char *x, int64_t row) {
+INLINE void quantise_row(const stage_task *a, const stage_room *room, const char *x, int type, int64_t row) {
     int32_t inputs = a->weight->inputs, padded = padded_inputs(a->weight);
     uint8_t *out = (uint8_t *)room->data + row * room->stride;
     if (a->weight->type == OCTAVO_INT8) {
-        float scale = largest_magnitude(x, a->x->type, 0, inputs) / 127;
+        float scale = largest_magnitude(x, type, 0, inputs) / 127;
         room->scale[row] = scale;
-        quantise(x, a->x->type, 0, inputs, padded, scale, 128, out);
+        quantise(x, type, 0, inputs, padded, scale, 128, out);
         return;
     }
     for (int64_t g = 0; g < room->groups; g++) {
         int32_t first = (int32_t)g * GROUP, end = first + GROUP < inputs ? first + GROUP : inputs;
-        float scale = largest_magnitude(x, a->x->type, first, end) / 127;
-        int32_t sum = quantise(x, a->x->type, first, end, first + GROUP, scale, 0, out);
+        float scale = largest_magnitude(x, type, first, end) / 127;
+        int32_t sum = quantise(x, type, first, end, first + GROUP, scale, 0, out);
         room->scale[row * room->groups + g] = scale;
         room->sums[row * room->groups + g] = scale * (float)sum;
     }
@@ -95,12 +93,14 @@ static staged stage(const stage_task *a, octavo_thread *thread) {
     if (is_ready(a))
         return (staged){.data = a->x->data, .stride = a->x->stride};
     stage_room room = room_of(a);
-    for (int64_t row; (row = octavo_next(thread)) < *a->rows;) {
+    for (int64_t row; (row = octavo_next_near(thread, *a->rows)) >= 0;) {
         const char *x = row_of(a->x, row);
         if (a->weight->type == OCTAVO_FLOAT32 || a->weight->type == OCTAVO_BFLOAT16)
             convert_row(a, x, room.data + row * room.stride);
+        else if (a->x->type == OCTAVO_BFLOAT16)
+            quantise_row(a, &room, x, OCTAVO_BFLOAT16, row);
         else
-            quantise_row(a, &room, x, row);
+            quantise_row(a, &room, x, OCTAVO_FLOAT32, row);
     }
     octavo_barrier(thread);
     return (staged){room.data, room.stride, room.scale, room.sums};

@@ -3,7 +3,7 @@
 #include "elements.h"
 
 /* Turns each pair (i, i + width / 2) by its angle; `out` may be x. */
-static void rotate(const char *x, int32_t type, int32_t width, const float *cos, const float *sin, char *out, int32_t out_type) {
+INLINE void rotate_as(int type, int out_type, const char *x, int32_t width, const float *cos, const float *sin, char *out) {
     int32_t half = width / 2, i = 0;
     for (; i + LANES <= half; i += LANES) {
         floats low = read_floats(x, type, i), high = read_floats(x, type, half + i), c = load(cos + i), s = load(sin + i);
@@ -17,68 +17,79 @@ static void rotate(const char *x, int32_t type, int32_t width, const float *cos,
     }
 }
 
-/* Where K or V of one token goes. */
+static void rotate(const char *x, int32_t type, int32_t width, const float *cos, const float *sin, char *out) {
+    if (type == OCTAVO_BFLOAT16)
+        rotate_as(OCTAVO_BFLOAT16, OCTAVO_BFLOAT16, x, width, cos, sin, out);
+    else
+        rotate_as(OCTAVO_FLOAT32, OCTAVO_FLOAT32, x, width, cos, sin, out);
+}
+
+static void rotate_to_floats(const char *x, int32_t type, int32_t width, const float *cos, const float *sin, float *out) {
+    if (type == OCTAVO_BFLOAT16)
+        rotate_as(OCTAVO_BFLOAT16, OCTAVO_FLOAT32, x, width, cos, sin, (char *)out);
+    else
+        rotate_as(OCTAVO_FLOAT32, OCTAVO_FLOAT32, x, width, cos, sin, (char *)out);
+}
+
+/* Where one token of one head goes: into a block, at a place in its page. */
 typedef struct {
     const octavo_geometry *geometry;
-    char *half; /* K or V of the block */
-    uint16_t *scale;
-    int64_t token; /* in its page */
+    char *block;
+    int64_t token;
 } place;
 
-INLINE char *half_of(const octavo_geometry *g, char *block, int is_value) {
-    return block + is_value * g->page_size * g->head_dim * element_size(g->type);
-}
-
-static place find_place(const octavo_rope_and_write *a, int64_t kv_index, int32_t head, int is_value) {
-    const octavo_geometry *g = a->geometry;
-    int64_t page = kv_index / g->page_size;
-    char *block = (char *)a->pool + ((page * g->num_layers + a->layer) * g->num_kv_heads + head) * g->block_bytes;
-    int64_t token = kv_index % g->page_size;
-    uint16_t *scale = (uint16_t *)half_of(g, block, 2) + is_value * g->page_size + token;
-    return (place){g, half_of(g, block, is_value), scale, token};
-}
-
-/* `row` is float32 and has room for LANES more. */
-static void encode(place at, float *row, char *encoded) {
-    int32_t width = at.geometry->head_dim, type = at.geometry->type;
+/* K or V as the cache has them. `row` is float32; both have room for LANES more. */
+static void encode(place at, int is_value, const float *row, char *encoded) {
+    const octavo_geometry *g = at.geometry;
     floats inverse = splat(1);
-    if (type == OCTAVO_INT8) {
-        uint16_t scale = scale_of(row, width);
-        memcpy(at.scale, &scale, sizeof scale);
+    if (g->type == OCTAVO_INT8) {
+        uint16_t scale = scale_of(row, g->head_dim);
+        char *scales = at.block + 2 * (int64_t)g->page_size * g->head_dim;
+        memcpy(scales + (is_value * g->page_size + at.token) * (int64_t)sizeof scale, &scale, sizeof scale);
         inverse = splat(scale ? 1 / from_bfloat16(scale) : 0);
     }
-    for (int32_t i = 0; i < width; i += LANES)
-        store_elements(encoded, type, i, load(row + i) * inverse);
+    for (int32_t i = 0; i < g->head_dim; i += LANES)
+        store_elements(encoded, g->type, i, load(row + i) * inverse);
 }
 
-static void put(place at, int is_value, float *row, char *encoded) {
+static void put(place at, int is_value, const float *row, char *encoded) {
     const octavo_geometry *g = at.geometry;
-    int64_t size = element_size(g->type), row_bytes = g->head_dim * size;
-    encode(at, row, encoded);
+    int64_t row_bytes = g->head_dim * element_size(g->type);
+    char *half = at.block + is_value * g->page_size * row_bytes;
+    encode(at, is_value, row, encoded);
     if (!is_panelled(g))
-        memcpy(at.half + at.token * row_bytes, encoded, (size_t)row_bytes);
+        memcpy(half + at.token * row_bytes, encoded, (size_t)row_bytes);
     else if (is_value)
-        place_value(at.half, at.token, encoded, g->head_dim, size);
+        place_value(half, at.token, encoded, g->head_dim, element_size(g->type));
     else
-        place_key(at.half + at.token / SHEET * SHEET * row_bytes, at.token % SHEET, encoded, row_bytes);
+        place_key(half + at.token / SHEET * SHEET * row_bytes, at.token % SHEET, encoded, row_bytes);
+}
+
+/* K and V of all heads of a token; `kv` is where its keys begin. */
+static void write_token(const octavo_rope_and_write *a, int64_t kv_index, const float *cos, const float *sin, const char *kv,
+                        char *scratch) {
+    const octavo_geometry *g = a->geometry;
+    int64_t page = kv_index / g->page_size, head_bytes = g->head_dim * element_size(a->qkv.type);
+    char *block = (char *)a->pool + (page * g->num_layers + a->layer) * g->num_kv_heads * g->block_bytes;
+    char *encoded = scratch + (g->head_dim + LANES) * 4;
+    for (int32_t h = 0; h < g->num_kv_heads; h++, kv += head_bytes, block += g->block_bytes) {
+        place at = {g, block, kv_index - page * g->page_size};
+        rotate_to_floats(kv, a->qkv.type, g->head_dim, cos, sin, (float *)scratch);
+        put(at, 0, (float *)scratch, encoded);
+        to_floats(kv + g->num_kv_heads * head_bytes, a->qkv.type, g->head_dim, (float *)scratch);
+        put(at, 1, (float *)scratch, encoded);
+    }
 }
 
 static void rope_and_write_token(const octavo_rope_and_write *a, int64_t token, char *scratch) {
-    const octavo_geometry *g = a->geometry;
-    int32_t width = g->head_dim, type = a->qkv.type;
+    int32_t width = a->geometry->head_dim, type = a->qkv.type;
     int64_t position = a->step->position[token], kv_index = a->step->kv_index[token], angle = position > 0 ? position : 0;
     const float *cos = a->cos + angle * (width / 2), *sin = a->sin + angle * (width / 2);
-    char *row = row_of(&a->qkv, token), *encoded = scratch + (width + LANES) * 4;
-    int64_t head_bytes = width * element_size(type);
-    for (int32_t h = 0; h < a->heads; h++, row += head_bytes)
-        rotate(row, type, width, cos, sin, row, type);
-    for (int32_t h = 0; h < g->num_kv_heads && kv_index >= 0; h++, row += head_bytes) {
-        rotate(row, type, width, cos, sin, scratch, OCTAVO_FLOAT32);
-        put(find_place(a, kv_index, h, 0), 0, (float *)scratch, encoded);
-        const char *value = row + g->num_kv_heads * head_bytes;
-        to_floats(value, type, width, (float *)scratch);
-        put(find_place(a, kv_index, h, 1), 1, (float *)scratch, encoded);
-    }
+    char *row = row_of(&a->qkv, token);
+    for (int32_t h = 0; h < a->heads; h++, row += width * element_size(type))
+        rotate(row, type, width, cos, sin, row);
+    if (kv_index >= 0)
+        write_token(a, kv_index, cos, sin, row, scratch);
 }
 
 static void rope_and_write(const void *arguments, octavo_thread *thread) {

@@ -57,9 +57,15 @@ INLINE uint16_t to_bfloat16(float x) {
 }
 
 INLINE floats load_bfloat16(const uint16_t *p) {
+#if LANES == 16
+    return (floats)((words)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)) << 16);
+#elif LANES == 8
+    return (floats)((words)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)) << 16);
+#else
     halves h;
     memcpy(&h, p, sizeof h);
     return (floats)(__builtin_convertvector(h, words) << 16);
+#endif
 }
 
 INLINE void store_bfloat16(uint16_t *p, floats v) {
@@ -72,6 +78,16 @@ INLINE void store_bfloat16(uint16_t *p, floats v) {
     halves h = __builtin_convertvector((rounded & ~is_nan) | ((w >> 16 | 0x40) & is_nan), halves);
 #endif
     memcpy(p, &h, sizeof h);
+}
+
+/* The lowest byte of each. */
+INLINE void store_bytes(void *p, ints v) {
+#if LANES == 16
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)v));
+#else
+    for (int i = 0; i < LANES; i++)
+        ((uint8_t *)p)[i] = (uint8_t)v[i];
+#endif
 }
 
 /* Lane by lane: a where `where` is all ones, b where it is zero (comparisons make such masks). */
