@@ -8,6 +8,7 @@ from octavo_kernels.cpu.library import TYPES, Matrix
 from octavo_kernels.ops import Array, Geometry
 
 HUGE_PAGE = 2 << 20
+LINE = 64
 CHUNK = 32 << 20
 NUMPY = {"float32": np.float32, "int32": np.int32, "bfloat16": np.uint16, "float16": np.float16, "int8": np.int8}
 TYPE_OF = {"float32": "float32", "uint16": "bfloat16", "bfloat16": "bfloat16"}
@@ -21,7 +22,7 @@ class Arena:
 
     def take(self, num_bytes: int) -> np.ndarray:
         """uint8 zeros, beginning at a multiple of 64 bytes. A chunk lives as long as any array in it."""
-        start = -address(self.rest) % 64
+        start = -address(self.rest) % LINE
         if start + num_bytes > len(self.rest):
             self.rest, start = huge_pages(max(num_bytes, CHUNK)), 0
         taken, self.rest = self.rest[start : start + num_bytes], self.rest[start + num_bytes :]
@@ -32,9 +33,15 @@ ARENA = Arena()
 
 
 def new_buffer(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Zeros, beginning at a multiple of 64 bytes. Raises MemoryError."""
+    """Zeros, beginning at a multiple of 64 bytes. Rows of a matrix lie an odd number of cache lines apart: tiles read 16
+    rows at once, and at a distance of 3,072 bytes, say, they would share four sets of the first cache. Raises MemoryError.
+    """
     kind = np.dtype(NUMPY[dtype])
-    return ARENA.take(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
+    if len(shape) != 2:
+        return ARENA.take(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
+    rows, width = shape
+    stride = (-(-width * kind.itemsize // LINE) | 1) * LINE
+    return ARENA.take(rows * stride).view(kind).reshape(rows, stride // kind.itemsize)[:, :width]
 
 
 def new_pool(geometry: Geometry, num_pages: int) -> np.ndarray:

@@ -19,6 +19,8 @@ static stage_room room_of(const stage_task *a) {
     int32_t type = a->weight->type, padded = padded_inputs(a->weight);
     int64_t groups = is_grouped(type) ? padded / GROUP : 1, rows = *a->rows;
     int64_t stride = (int64_t)padded * (type == OCTAVO_FLOAT32 ? 4 : type == OCTAVO_BFLOAT16 ? 2 : 1);
+    if (type != OCTAVO_FLOAT32 && stride / 64 % 2 == 0)
+        stride += 64; /* rows of a tile in different sets of the first cache; there is room for four bytes an element */
     float *scale = (float *)((char *)a->scratch + rows * stride);
     return (stage_room){stride, groups, a->scratch, scale, scale + rows * groups};
 }

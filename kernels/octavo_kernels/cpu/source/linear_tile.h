@@ -1,6 +1,6 @@
 /* Products by AMX: 32 rows by 32 columns in four tiles of sums, 64 bytes of k at a time. */
 
-enum { STEP_BYTES = 16 * PANEL * 4 };
+enum { STEP_BYTES = 16 * PANEL * 4, STEPS_AT_ONCE = 18 };
 
 typedef struct {
     uint8_t palette, start_row, reserved[14];
@@ -43,12 +43,21 @@ static void shape_tiles(int upper, int lower) {
         }                                                                                                                        \
     }
 
-static void sum_tiles(const char *x, int64_t stride, const char *w, int32_t steps, int is_int8, int lower, void *tile,
-                      const char *coming, int32_t fetched) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+/* tile [32][PANEL], or its upper half, plus the products of some steps; `is_first`: nothing before them. */
+static void sum_tiles(const char *x, int64_t stride, const char *w, int32_t steps, int is_int8, int lower, int is_first,
+                      char *tile, const char *coming, int32_t fetched) {
+    char *below = tile + 16 * PANEL * 4;
+    if (is_first) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, tile, PANEL * 4);
+        _tile_loadd(1, tile + 64, PANEL * 4);
+        _tile_loadd(2, below, PANEL * 4);
+        _tile_loadd(3, below + 64, PANEL * 4);
+    }
     if (is_int8 && lower)
         TILE_STEPS(_tile_dpbusd, 1)
     else if (is_int8)
@@ -57,12 +66,11 @@ static void sum_tiles(const char *x, int64_t stride, const char *w, int32_t step
         TILE_STEPS(_tile_dpbf16ps, 1)
     else
         TILE_STEPS(_tile_dpbf16ps, 0)
-    char *out = tile;
-    _tile_stored(0, out, PANEL * 4);
-    _tile_stored(1, out + 64, PANEL * 4);
+    _tile_stored(0, tile, PANEL * 4);
+    _tile_stored(1, tile + 64, PANEL * 4);
     if (lower) {
-        _tile_stored(2, out + 16 * PANEL * 4, PANEL * 4);
-        _tile_stored(3, out + 16 * PANEL * 4 + 64, PANEL * 4);
+        _tile_stored(2, below, PANEL * 4);
+        _tile_stored(3, below + 64, PANEL * 4);
     }
 }
 
@@ -77,17 +85,22 @@ static void scale_int8(const octavo_weight *w, const float *x_scale, int64_t pan
         }
 }
 
+/* Some steps for all rows, then the next steps: so much of the panel stays in the first cache. */
 static void multiply_tiles(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile,
                            const char *coming) {
-    int32_t steps = padded_inputs(w) / (w->type == OCTAVO_INT8 ? 64 : 32), blocks = (rows + 31) / 32;
+    int is_int8 = w->type == OCTAVO_INT8;
+    int32_t steps = padded_inputs(w) / (is_int8 ? 64 : 32), blocks = (rows + 31) / 32;
     int32_t fetched = coming ? (STEP_BYTES / 64 + blocks - 1) / blocks * 64 : 0;
-    for (int32_t r = 0; r < rows; r += 32) {
-        int32_t upper = rows - r < 16 ? rows - r : 16, lower = rows - r > 32 ? 16 : rows - r - upper;
-        if (r == 0 || rows - r < 32) /* a full block has the shapes of the one before */
-            shape_tiles(upper, lower);
-        sum_tiles(x->data + (first + r) * x->stride, x->stride, panel_of(w, panel), steps, w->type == OCTAVO_INT8, lower,
-                  tile + r * PANEL, coming + r / 32 * fetched, fetched);
+    for (int32_t k = 0, count; k < steps; k += count) {
+        count = steps - k < STEPS_AT_ONCE ? steps - k : STEPS_AT_ONCE;
+        for (int32_t r = 0; r < rows; r += 32) {
+            int32_t upper = rows - r < 16 ? rows - r : 16, lower = rows - r > 32 ? 16 : rows - r - upper;
+            if (r == 0 || rows - r < 32) /* a full block has the shapes of the one before */
+                shape_tiles(upper, lower);
+            sum_tiles(x->data + (first + r) * x->stride + k * 64, x->stride, panel_of(w, panel) + k * STEP_BYTES, count, is_int8,
+                      lower, k == 0, (char *)(tile + r * PANEL), coming + k * STEP_BYTES + r / 32 * fetched, fetched);
+        }
     }
-    if (w->type == OCTAVO_INT8)
+    if (is_int8)
         scale_int8(w, x->scale + first, panel, rows, tile);
 }
