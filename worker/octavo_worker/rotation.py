@@ -48,8 +48,8 @@ class Rotation:
     def turned(self, x: Floats) -> Floats:
         """x (F1 ⊗ F2 ⊗ ...), for x [rows, width].
 
-        Row by row: products so small run on one thread in any BLAS, so the bits do not depend on how many there are, and
-        nothing waits for a core that is taken (with large products a load that takes 1.8 s took 8 s beside other programs).
+        Row by row: BLAS runs products so small on one thread. So the bits do not depend on how many there are, and nothing
+        waits for a core that is taken (with large products a load of 1.9 s took up to 9 s beside other programs).
         """
         shape, before, after = x.shape, 1, x.shape[1]
         for factor in self.factors:

@@ -15,8 +15,6 @@ from octavo_worker.source import Source, Tensor, floats, joined
 Progress = Callable[[int, int], None]  # (layers read, layers in all)
 ROTATED = ("int8",)
 """Formats whose activations are rounded, a row with one scale: the residual stream is rotated for them."""
-
-
 EMBEDDING, NORM, HEAD = "model.embed_tokens", "model.norm", "lm_head"
 
 
