@@ -65,7 +65,8 @@ def test_an_engine_folder_holds_the_weights_of_its_model_bit_for_bit(
     truth = load(open_source(model), ops, weights, lambda done, total: None)
     assert_same(Engine(folder).load(ops), truth)
     names = TensorFile(folder / "weights.safetensors").places
-    assert any(name.startswith("head.") for name in names) is not tie
+    has_head = not tie or weights == "int8"  # once rotated, the head differs from the embedding
+    assert any(name.startswith("head.") for name in names) is has_head
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])

@@ -9,9 +9,13 @@ from octavo_kernels.ops import Array, Blocks, Ops, Weight
 from octavo_worker.architecture import Architecture
 from octavo_worker.errors import ModelError
 from octavo_worker.manifest import digest_of
+from octavo_worker.rotation import rotation
 from octavo_worker.source import Source, Tensor, floats, joined
 
 Progress = Callable[[int, int], None]  # (layers read, layers in all)
+ROTATED = ("int8",)
+"""Formats whose activations are rounded, a row with one scale: the residual stream is rotated for them."""
+EMBEDDING, NORM, HEAD = "model.embed_tokens", "model.norm", "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of a decoder. A tied head is the embedding itself."""
+    """All weights of a decoder. A tied head is the embedding itself, unless they are rotated."""
 
     architecture: Architecture
     embedding: Weight
@@ -50,54 +54,79 @@ def load(source: Source, ops: Ops, format: str, progress: Progress) -> Weights:
         progress(index + 1, a.layers)
         return made
 
-    embedding = reader.matrix({"model.embed_tokens": a.vocab}, a.hidden)
+    embedding = reader.reading({EMBEDDING: a.vocab})
+    shares = source.is_tied and reader.rotation is None
     return Weights(
         architecture=a,
         embedding=embedding,
         layers=[layer(index) for index in range(a.layers)],
-        norm=reader.norm("model.norm"),
-        head=embedding if source.is_tied else reader.matrix({"lm_head": a.vocab}, a.hidden),
+        norm=reader.norm(NORM),
+        head=embedding if shares else reader.reading({EMBEDDING if source.is_tied else HEAD: a.vocab}, NORM),
         rope_frequencies=source.rope_frequencies(),
         digest=digest_of(source.files),
     )
 
 
 class Reader:
-    """Reads tensors, checks their shapes and packs them."""
+    """Reads tensors, checks their shapes, rotates the residual that they read and write if need be, and packs them."""
 
     def __init__(self, source: Source, ops: Ops, format: str) -> None:
         self.source, self.ops, self.format = source, ops, format
+        self.rotation = rotation(source.architecture.hidden) if format in ROTATED else None
 
     def layer(self, index: int) -> Layer:
         """All of one layer."""
         a = self.source.architecture
         prefix = f"model.layers.{index}"
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        before_attention, before_mlp = f"{prefix}.input_layernorm", f"{prefix}.post_attention_layernorm"
         q, kv = a.q_width, a.kv_width
         return Layer(
-            attention_norm=self.norm(f"{prefix}.input_layernorm"),
-            qkv=self.matrix({f"{attention}.{n}_proj": w for n, w in (("q", q), ("k", kv), ("v", kv))}, a.hidden),
-            output=self.matrix({f"{attention}.o_proj": a.hidden}, q),
-            feed_forward_norm=self.norm(f"{prefix}.post_attention_layernorm"),
-            gate=self.matrix({f"{mlp}.gate_proj": a.intermediate}, a.hidden),
-            up=self.matrix({f"{mlp}.up_proj": a.intermediate}, a.hidden),
-            down=self.matrix({f"{mlp}.down_proj": a.hidden}, a.intermediate),
+            attention_norm=self.norm(before_attention),
+            qkv=self.reading(
+                {f"{attention}.{n}_proj": w for n, w in (("q", q), ("k", kv), ("v", kv))}, before_attention
+            ),
+            output=self.writing(f"{attention}.o_proj", q),
+            feed_forward_norm=self.norm(before_mlp),
+            gate=self.reading({f"{mlp}.gate_proj": a.intermediate}, before_mlp),
+            up=self.reading({f"{mlp}.up_proj": a.intermediate}, before_mlp),
+            down=self.writing(f"{mlp}.down_proj", a.intermediate),
         )
 
-    def matrix(self, outputs: dict[str, int], inputs: int) -> Weight:
-        """The matrices named, with so many rows each, as one; biases as well, if there are any."""
+    def reading(self, outputs: dict[str, int], norm: str | None = None) -> Weight:
+        """The matrices named, with so many rows each, as one that reads the residual, behind a norm or as it is."""
+        rows, bias = self.matrix(outputs, self.source.architecture.hidden)
+        if self.rotation:
+            rows = self.rotation.reading(floats(rows), None if norm is None else self.norm_weight(norm))
+        return self.ops.pack(rows, bias, self.format_of(rows))
+
+    def writing(self, name: str, inputs: int) -> Weight:
+        """The matrix named, whose outputs are added to the residual."""
+        rows, bias = self.matrix({name: self.source.architecture.hidden}, inputs)
+        if self.rotation:
+            rows = self.rotation.writing(floats(rows))
+            bias = None if bias is None else self.rotation.writing(bias)
+        return self.ops.pack(rows, bias, self.format_of(rows))
+
+    def matrix(self, outputs: dict[str, int], inputs: int) -> tuple[Tensor, np.ndarray | None]:
+        """The matrices named, with so many rows each, one below the other; their biases as well, if there are any."""
         rows = joined([self.take(f"{name}.weight", width, inputs) for name, width in outputs.items()])
         biases = {f"{name}.bias": width for name, width in outputs.items()}
         has_bias = any(self.source.has(name) for name in biases)
         bias = [floats(self.take(name, width)) for name, width in biases.items()] if has_bias else None
-        return self.ops.pack(rows, None if bias is None else np.concatenate(bias), self.format_of(rows))
+        return rows, None if bias is None else np.concatenate(bias)
 
     def format_of(self, rows: Tensor) -> str:
         """Where 4 bits are asked for, what the file holds in blocks keeps its values, in 4 bits or 8."""
         return rows.format if self.format == "int4" and isinstance(rows, Blocks) else self.format
 
     def norm(self, name: str) -> Array:
-        return self.ops.share(np.array(floats(self.take(f"{name}.weight", self.source.architecture.hidden))))
+        """What the kernels multiply by: ones, where the weight went into the matrices behind the norm."""
+        weight = self.norm_weight(name)
+        return self.ops.share(np.ones_like(weight) if self.rotation else np.array(weight))
+
+    def norm_weight(self, name: str) -> np.ndarray:
+        return floats(self.take(f"{name}.weight", self.source.architecture.hidden))
 
     def take(self, name: str, *shape: int) -> Tensor:
         if not self.source.has(name):
