@@ -70,7 +70,8 @@ INLINE void fold_block(const attention_room *room, const cache_block *b, int32_t
     if (most <= 0)
         return;
     int32_t sheets = most < b->sheets * SHEET ? (most + SHEET - 1) / SHEET : b->sheets;
-    band_scores s = {room->scores, room->weights, q->rows, (sheets + 1) / 2 * 2 * SHEET, room->scale, b->key_scale, b->value_scale};
+    band_scores s = {room->scores, room->weights, q->rows, (sheets + 1) / 2 * 2 * SHEET, room->scale, b->key_scale, b->value_scale,
+                     room->weight_scale};
     score_band(room, b, sheets, q, &s, type);
     if (q->seen[0] - start < s.columns)
         hide_future(&s, q->seen, start);

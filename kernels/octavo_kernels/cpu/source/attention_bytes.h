@@ -1,5 +1,5 @@
-/* Products of attention by AMX where the cache holds int8: K and V are multiplied as they lie. Rows of queries and of weights
- * are split into two bytes an element, so that they keep 15 bits of their largest element. */
+/* Products of attention by AMX where the cache holds int8: K and V are multiplied as they lie. Rows of queries are split into two
+ * bytes an element, so that they keep 15 bits of their largest element; weights are bytes. */
 
 enum { SPLIT_STEP = 64, SPLIT_MOST = 127 * 128 };
 
@@ -23,7 +23,8 @@ static float split_row(const float *row, int32_t width, char *high) {
     return most / SPLIT_MOST;
 }
 
-/* Tiles 0, 1: sums of high and of low bytes; 4, 5: these; 6: K or V; 2, 3 and 7: the same for the last bytes of k. */
+/* Tiles 0, 1: sums; 4, 5: high and low bytes of queries; 6: K; 2, 3 and 7: the same for the last bytes of a width that is no
+ * multiple of 64. Or 4: weights; 5, 6: V. */
 static void shape_tiles_for_bytes(int32_t width) {
     tile_shapes shapes = {.palette = 1};
     int32_t rest = width % SPLIT_STEP ? width % SPLIT_STEP : SPLIT_STEP;
@@ -33,22 +34,6 @@ static void shape_tiles_for_bytes(int32_t width) {
     }
     settle();
     _tile_loadconfig(&shapes);
-}
-
-/* Where tiles of sums are stored: [BAND][columns] of high bytes, then of low ones. */
-typedef struct {
-    int32_t *sums;
-    int64_t columns;
-} split_sums;
-
-INLINE void store_sums(split_sums to, int64_t column) {
-    _tile_stored(0, to.sums + column, to.columns * 4);
-    _tile_stored(1, to.sums + BAND * to.columns + column, to.columns * 4);
-}
-
-INLINE floats sum_at(split_sums from, int32_t row, int64_t column) {
-    const int32_t *high = from.sums + row * from.columns + column;
-    return __builtin_convertvector(128 * load_ints(high) + load_ints(high + BAND * from.columns), floats);
 }
 
 INLINE void score_sheet(const char *keys, const char *next, int32_t width, int ahead, product_rows p) {
@@ -74,46 +59,41 @@ INLINE void score_sheet(const char *keys, const char *next, int32_t width, int a
     }
 }
 
-/* Scores of a band's rows, with their scales and those of K. */
-static void score_bytes(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, const float *scale, int32_t *room,
+/* Scores of a band's rows, with their scales and those of K. `sums`: room for [2][BAND][KV_BLOCK]. */
+static void score_bytes(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, const float *scale, int32_t *sums,
                         product_rows p) {
-    split_sums sums = {room, KV_BLOCK};
+    int32_t *high = sums, *low = sums + BAND * KV_BLOCK;
     settle();
     for (int32_t s = 0; s < sheets; s++) {
         score_sheet(b->keys[s], b->next_keys[s], width, b->is_read_once, p);
-        store_sums(sums, s * SHEET);
+        _tile_stored(0, high + s * SHEET, KV_BLOCK * 4);
+        _tile_stored(1, low + s * SHEET, KV_BLOCK * 4);
     }
     for (int32_t r = 0; r < rows; r++)
-        for (int32_t i = 0; i < sheets * SHEET; i += LANES)
-            store(p.out + r * p.out_stride + i, sum_at(sums, r, i) * (scale[r] * load(b->key_scale + i)));
+        for (int32_t i = r * KV_BLOCK, k = 0; k < sheets * SHEET; i += LANES, k += LANES) {
+            ints whole = 128 * load_ints(high + i) + load_ints(low + i);
+            store(p.out + i, __builtin_convertvector(whole, floats) * (scale[r] * load(b->key_scale + k)));
+        }
 }
 
-/* Splits the weights of a block, row by row, into the place of its scores. */
-static void split_weights(const band_scores *s, float *scale) {
-    for (int32_t r = 0; r < s->rows; r++) {
-        float *row = (float *)s->weights + r * KV_BLOCK;
-        memset(row + s->columns, 0, (size_t)(KV_BLOCK - s->columns) * 4);
-        scale[r] = split_row(row, KV_BLOCK, (char *)(s->scores + r * KV_BLOCK));
-    }
-}
-
-/* Adds weighted values to rows of `mixed`, V being [KV_BLOCK / 4][width][4]. */
-static void mix_bytes(const cache_block *b, const band_scores *s, int32_t width, int32_t *room, float *mixed) {
-    split_sums sums = {room, width};
-    float scale[BAND];
-    split_weights(s, scale);
+/* Adds weighted values to rows of `mixed`, V being [KV_BLOCK / 4][width][4]. `sums`: room for [BAND][width]. */
+static void mix_bytes(const cache_block *b, const band_scores *s, int32_t width, int32_t *sums, float *mixed) {
+    const char *values = b->values[0];
     settle();
-    _tile_loadd(4, s->scores, KV_BLOCK * 4);
-    _tile_loadd(5, (char *)s->scores + KV_BLOCK, KV_BLOCK * 4);
-    for (int32_t column = 0; column < width; column += 16) {
+    _tile_loadd(4, s->weights, KV_BLOCK);
+    for (int32_t column = 0; column < width; column += 32) {
         _tile_zero(0);
+        _tile_loadd(6, values + column * 4, width * 4);
+        _tile_dpbusd(0, 4, 6);
+        _tile_stored(0, sums + column, width * 4);
+        if (column + 16 == width)
+            break;
         _tile_zero(1);
-        _tile_loadd(6, b->values[0] + column * 4, width * 4);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 5, 6);
-        store_sums(sums, column);
+        _tile_loadd(5, values + (column + 16) * 4, width * 4);
+        _tile_dpbusd(1, 4, 5);
+        _tile_stored(1, sums + column + 16, width * 4);
     }
-    for (int32_t r = 0; r < s->rows; r++, mixed += width)
-        for (int32_t i = 0; i < width; i += LANES)
-            store(mixed + i, load(mixed + i) + sum_at(sums, r, i) * scale[r]);
+    for (int32_t r = 0; r < s->rows; r++)
+        for (int32_t i = r * width; i < (r + 1) * width; i += LANES)
+            store(mixed + i, load(mixed + i) + __builtin_convertvector(load_ints(sums + i), floats) * s->weight_scale[r]);
 }

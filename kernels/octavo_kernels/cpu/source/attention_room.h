@@ -8,7 +8,8 @@ typedef struct {
     int32_t *seen; /* [TASK_ROWS] positions that each row sees */
     float *scores; /* of a band */
     char *weights;
-    int32_t *sums;    /* of split rows */
+    float *weight_scale; /* [BAND] of weights in bytes */
+    int32_t *sums;       /* of products of bytes */
     float *key_scale; /* [KV_BLOCK] of int8 */
     float *value_scale;
     block_room block;
@@ -40,6 +41,7 @@ static attention_room room_in(char *scratch, int32_t head_dim) {
     r.seen = (int32_t *)at, at += TASK_ROWS * 4;
     r.scores = (float *)at, at += BAND * KV_BLOCK * 4;
     r.weights = at, at += BAND * KV_BLOCK * 4;
+    r.weight_scale = (float *)at, at += BAND * 4;
     r.sums = (int32_t *)at, at += 2 * BAND * (width > KV_BLOCK ? width : KV_BLOCK) * 4;
     r.key_scale = (float *)at, at += KV_BLOCK * 4;
     r.value_scale = (float *)at, at += KV_BLOCK * 4;

@@ -47,12 +47,13 @@ typedef struct {
 /* Scores of one band for the first `columns` positions of a block. */
 typedef struct {
     float *scores; /* [BAND][KV_BLOCK] */
-    char *weights; /* [BAND][KV_BLOCK], see weight_size */
+    char *weights; /* [BAND][KV_BLOCK] elements of the products */
     int32_t rows;
     int32_t columns; /* a multiple of 32 */
     float scale;
     const float *key_scale; /* of int8 */
     const float *value_scale;
+    float *weight_scale; /* [BAND] of weights in bytes */
 } band_scores;
 
 INLINE void scale_scores(const band_scores *s) {
@@ -101,11 +102,6 @@ INLINE int exceeds_limit(floats v) {
 #endif
 }
 
-/* Bytes of a weight before it is split, if it is. */
-INLINE int weight_size(int32_t type) {
-    return product_size(type) == 2 ? 2 : 4;
-}
-
 INLINE void store_weights(char *row, int32_t i, floats first, floats second, int size) {
 #if defined(__AVX512BF16__)
     if (size == 2) {
@@ -130,19 +126,41 @@ INLINE floats weigh_row(const band_scores *s, int32_t columns, int32_t r, float 
             if (type == OCTAVO_INT8)
                 w[k] *= load(s->value_scale + i + k * LANES);
         }
-        store_weights(s->weights + r * KV_BLOCK * weight_size(type), i, w[0], w[1], weight_size(type));
+        store_weights(s->weights + r * KV_BLOCK * product_size(type), i, w[0], w[1], product_size(type));
     }
     return sum[0] + sum[1];
+}
+
+/* The same with weights in bytes, in parts of 255 of the row's largest. */
+INLINE floats weigh_row_in_bytes(const band_scores *s, int32_t columns, int32_t r, float top, floats total) {
+    const float *scores = s->scores + r * KV_BLOCK;
+    char *weights = s->weights + r * KV_BLOCK;
+    floats w[KV_BLOCK / LANES] = {{0}}, sum[2] = {total, splat(0)}, most = splat(0);
+    for (int32_t i = 0; i < columns / LANES; i++) {
+        w[i] = power_of_two(load(scores + i * LANES) * s->scale - top, 1);
+        sum[i % 2] += w[i];
+        w[i] *= load(s->value_scale + i * LANES);
+        most = maximum(most, w[i]);
+    }
+    float largest = largest_of(most), inverse = largest > 1e-30f ? 255 / largest : 0;
+    for (int32_t i = 0; i < KV_BLOCK / LANES; i++)
+        store_bytes(weights + i * LANES, (ints)(w[i] * inverse + splat(12582912.0f))); /* rounds; the last byte is the integer */
+    s->weight_scale[r] = largest / 255;
+    return sum[0] + sum[1];
+}
+
+INLINE floats weigh_row_as(const band_scores *s, int32_t columns, int32_t r, float top, floats total, int type) {
+    return product_size(type) == 1 ? weigh_row_in_bytes(s, columns, r, top, total) : weigh_row(s, columns, r, top, total, type);
 }
 
 /* Turns scores into weights and adds these to the totals. */
 INLINE void weigh_columns(const band_scores *s, int32_t columns, const band_sums *sums, int32_t width, int type) {
     for (int32_t r = 0; r < s->rows; r++) {
         float *total = sums->total + r * LANES;
-        floats grown = weigh_row(s, columns, r, sums->top[r], load(total), type);
+        floats grown = weigh_row_as(s, columns, r, sums->top[r], load(total), type);
         if (exceeds_limit(grown)) {
             raise_top(s, columns, r, sums, width);
-            grown = weigh_row(s, columns, r, sums->top[r], load(total), type);
+            grown = weigh_row_as(s, columns, r, sums->top[r], load(total), type);
         }
         store(total, grown);
     }
