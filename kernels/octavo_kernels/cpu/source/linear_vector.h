@@ -84,6 +84,11 @@ INLINE void product_float32(strip s, int rows, const char *w, int32_t padded) {
 }
 
 #if defined(__AMX_TILE__)
+/* a * b + total, rounded once, whatever the compiler is told of contraction. */
+INLINE floats fused(floats a, floats b, floats total) {
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)total);
+}
+
 /* As the tiles sum, to the bit: of 32 inputs first those at even and at odd places, in turn, then both together. */
 INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
     floats sum[ROWS][VECTORS] = {{{0}}};
@@ -96,8 +101,8 @@ INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
                 ints x = load_int(s.x + r * s.stride + 4 * k) - (ints){0};
                 EACH_VECTOR {
                     ints b = load_ints(column + v * LANES * 4);
-                    even[r][v] += (floats)(b << 16) * (floats)(x << 16);
-                    odd[r][v] += (floats)(b & ~0xffff) * (floats)(x & ~0xffff);
+                    even[r][v] = fused((floats)(b << 16), (floats)(x << 16), even[r][v]);
+                    odd[r][v] = fused((floats)(b & ~0xffff), (floats)(x & ~0xffff), odd[r][v]);
                 }
             }
         }
