@@ -2,7 +2,7 @@
 
 static void take_rows(const void *arguments, octavo_thread *thread) {
     const octavo_take_rows *a = arguments;
-    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
+    for (int64_t i = octavo_first(thread, *a->rows), end = octavo_end(thread, *a->rows); i < end; i++) {
         const char *source = row_of(&a->source, a->index[i]);
         char *out = row_of(&a->out, i);
         int32_t j = 0;
@@ -41,7 +41,7 @@ INLINE float add_and_square(int32_t width, char *residual, int type, const char 
 
 INLINE void rms_norm_of(const octavo_rms_norm *a, octavo_thread *thread, int type, int x_type, int out_type) {
     int32_t width = a->out.width;
-    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
+    for (int64_t i = octavo_first(thread, *a->rows), end = octavo_end(thread, *a->rows); i < end; i++) {
         char *residual = row_of(&a->residual, i), *out = row_of(&a->out, i);
         float squares = add_and_square(width, residual, type, a->x.data ? row_of(&a->x, i) : NULL, x_type);
         float scale = 1.0f / sqrtf(squares / (float)width + a->eps);
@@ -69,7 +69,7 @@ INLINE floats silu(floats x) {
 static void silu_mul(const void *arguments, octavo_thread *thread) {
     const octavo_silu_mul *a = arguments;
     int32_t width = a->out.width, type = a->gate_up.type;
-    for (int64_t i; (i = octavo_next_near(thread, *a->rows)) >= 0;) {
+    for (int64_t i = octavo_first(thread, *a->rows), end = octavo_end(thread, *a->rows); i < end; i++) {
         char *gate_up = row_of(&a->gate_up, i), *out = row_of(&a->out, i);
         int32_t j = 0;
         for (; j + LANES <= width; j += LANES) {

@@ -111,7 +111,7 @@ static const char *panel_after(const octavo_thread *thread) {
                                  : e->operation == OCTAVO_GATED_LINEAR ? ((const octavo_gated_linear *)e->arguments)->gate
                                                                        : NULL;
         if (w)
-            return panel_of(w, octavo_first_near(thread, panels_of(w)));
+            return panel_of(w, octavo_first(thread, panels_of(w)));
     }
     return NULL;
 }

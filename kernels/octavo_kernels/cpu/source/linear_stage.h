@@ -95,7 +95,7 @@ static staged stage(const stage_task *a, octavo_thread *thread) {
     if (is_ready(a))
         return (staged){.data = a->x->data, .stride = a->x->stride};
     stage_room room = room_of(a);
-    for (int64_t row; (row = octavo_next_near(thread, *a->rows)) >= 0;) {
+    for (int64_t row = octavo_first(thread, *a->rows); row < octavo_end(thread, *a->rows); row++) {
         const char *x = row_of(a->x, row);
         if (a->weight->type == OCTAVO_FLOAT32 || a->weight->type == OCTAVO_BFLOAT16)
             convert_row(a, x, room.data + row * room.stride);

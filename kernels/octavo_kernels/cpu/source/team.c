@@ -37,17 +37,20 @@ int64_t octavo_next(octavo_thread *thread) {
     return atomic_fetch_add_explicit(&thread->team->next, 1, memory_order_relaxed);
 }
 
-int64_t octavo_first_near(const octavo_thread *thread, int64_t count) {
+int64_t octavo_first(const octavo_thread *thread, int64_t count) {
     return thread->index * count / thread->team->size;
+}
+
+int64_t octavo_end(const octavo_thread *thread, int64_t count) {
+    return (thread->index + 1) * count / thread->team->size;
 }
 
 int64_t octavo_next_near(octavo_thread *thread, int64_t count) {
     octavo_team *team = thread->team;
     for (int32_t i = 0; i < team->size; i++) {
-        int32_t owner = (thread->index + i) % team->size;
-        int64_t first = owner * count / team->size, end = (owner + 1) * count / team->size;
-        int64_t task = first + atomic_fetch_add_explicit(&team->threads[owner].next, 1, memory_order_relaxed);
-        if (task < end)
+        octavo_thread *owner = &team->threads[(thread->index + i) % team->size];
+        int64_t task = octavo_first(owner, count) + atomic_fetch_add_explicit(&owner->next, 1, memory_order_relaxed);
+        if (task < octavo_end(owner, count))
             return task;
     }
     return -1;

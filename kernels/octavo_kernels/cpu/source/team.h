@@ -35,8 +35,9 @@ int64_t octavo_next(octavo_thread *thread);
  * share: two threads that take turns in one array fetch each other's parts of it. */
 int64_t octavo_next_near(octavo_thread *thread, int64_t count);
 
-/* The first of a thread's share of `count` tasks. */
-int64_t octavo_first_near(const octavo_thread *thread, int64_t count);
+/* A thread's share of `count` tasks: from the first up to the end. For tasks that are too small to be taken one by one. */
+int64_t octavo_first(const octavo_thread *thread, int64_t count);
+int64_t octavo_end(const octavo_thread *thread, int64_t count);
 
 /* Waits until all threads are here; tasks count from 0 again. */
 void octavo_barrier(octavo_thread *thread);
