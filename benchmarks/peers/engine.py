@@ -81,9 +81,13 @@ class Engine:
 
 
 def start(command: Sequence[str], stderr: int, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
-    """A process in a group of its own, that finds the benchmarks wherever its interpreter is."""
+    """A process in a group of its own, that finds the benchmarks wherever its interpreter is.
+
+    What this environment says about OpenMP's threads suits Octavo; others choose for themselves.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment.pop("OMP_WAIT_POLICY", None)
     return subprocess.Popen(
         command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, env=environment, cwd=ROOT, start_new_session=True
     )
