@@ -24,9 +24,13 @@ from octavo_client.results import Delta, End, Event, Start
 
 ABOUT_DEFAULT_MODEL = (
     "The model is SmolLM2 with 135M parameters. It was trained on English: its Chinese is poor, and it errs a lot. "
-    "It ran on the plain torch reference, which is there to be right, not to be fast. "
-    "`make demo MODEL=…` takes any supported Hugging Face folder or GGUF file."
+    "It ran on {kernels}. `make demo MODEL=…` takes any supported Hugging Face folder or GGUF file."
 )
+KERNELS = {
+    "cpu": "the C kernels for CPUs",
+    "reference": "the plain torch reference, which is there to be right, not to be fast: the C kernels are not built here",
+}
+"""What to call them."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,15 @@ def demo(args: argparse.Namespace, programs: Programs | None = None) -> int:
     summary = summarise(recordings, status)
     console.print(summary.table())
     if not args.model:
-        console.print(ABOUT_DEFAULT_MODEL, markup=False, highlight=False)
+        console.print(about_default_model(status), markup=False, highlight=False)
     print(json.dumps({"target": "demo", "model": model.name, **summary.figures()}), flush=True)
     return 0 if summary.complete == summary.streams else 1
+
+
+def about_default_model(status: admin_pb2.GetStatusResponse) -> str:
+    """What to expect of the model that comes along, and what it ran on."""
+    names = dict.fromkeys(worker.kernels for worker in status.workers)
+    return ABOUT_DEFAULT_MODEL.format(kernels=" and ".join(KERNELS.get(name, name) for name in names))
 
 
 async def _ask_all(

@@ -142,6 +142,16 @@ def test_a_missing_model_package_is_named(monkeypatch: pytest.MonkeyPatch, capsy
     assert "--model PATH" in capsys.readouterr().err
 
 
+def test_the_default_model_is_said_to_have_run_on_the_kernels_that_it_ran_on() -> None:
+    def about(*kernels: str) -> str:
+        workers = [admin_pb2.WorkerStatus(kernels=name) for name in kernels]
+        return demo.about_default_model(admin_pb2.GetStatusResponse(workers=workers))
+
+    assert "It ran on the C kernels for CPUs. " in about("cpu", "cpu")
+    assert "It ran on the plain torch reference" in about("reference")
+    assert "It ran on triton. " in about("triton")
+
+
 def test_a_demo_streams_sums_up_and_ends_with_json(programs: Programs, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.demo(argparse.Namespace(model="", max_tokens=8), programs) == 0
     out = capsys.readouterr().out
