@@ -52,8 +52,7 @@ static void multiply(const octavo_weight *w, const staged *x, int64_t panel, int
         return;
     }
 #endif
-    (void)coming;
-    multiply_vectors(w, x, panel, first, rows, tile);
+    multiply_vectors(w, x, panel, first, rows, tile, coming);
 }
 
 /* tile + bias to columns of out; there may be fewer than a panel has at the end. */

@@ -1,6 +1,6 @@
 /* Products by AMX: 32 rows by 32 columns in four tiles of sums, 64 bytes of k at a time. */
 
-enum { STEP_BYTES = 16 * PANEL * 4, STEPS_AT_ONCE = 18 };
+enum { STEPS_AT_ONCE = 18 };
 
 typedef struct {
     uint8_t palette, start_row, reserved[14];

@@ -7,7 +7,7 @@ enum { ROWS = 6, COLUMNS = 16 };
 #else
 enum { ROWS = 3, COLUMNS = 8 };
 #endif
-enum { VECTORS = COLUMNS / LANES, FEW = 4, AHEAD = 8192 };
+enum { VECTORS = COLUMNS / LANES, FEW = 4, STEP_BYTES = 16 * PANEL * 4, STEPS_AHEAD = 4 };
 
 /* Rows of one product: row r of x, of its scales and of the tile. */
 typedef struct {
@@ -17,6 +17,7 @@ typedef struct {
     const float *sums;
     int64_t groups;
     float *tile;
+    const char *coming; /* the panel that is read next, or null */
 } strip;
 
 #define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < VECTORS; v++)
@@ -92,11 +93,14 @@ INLINE floats fused(floats a, floats b, floats total) {
 /* As the tiles sum, to the bit: of 32 inputs first those at even and at odd places, in turn, then both together. */
 INLINE void product_bfloat16(strip s, int rows, const char *w, int32_t padded) {
     floats sum[ROWS][VECTORS] = {{{0}}};
-    for (int32_t step = 0; step < padded / 32; step++) {
+    for (int32_t step = 0, steps = padded / 32; step < steps; step++) {
+        const char *ahead = step + STEPS_AHEAD < steps ? w + (step + STEPS_AHEAD) * STEP_BYTES
+                            : s.coming                 ? s.coming + (step + STEPS_AHEAD - steps) * STEP_BYTES
+                                                       : w;
         floats even[ROWS][VECTORS] = {{{0}}}, odd[ROWS][VECTORS] = {{{0}}};
         for (int32_t k = step * 16; k < step * 16 + 16; k++) {
             const char *column = w + k * PANEL * 4;
-            EACH_VECTOR __builtin_prefetch(column + v * LANES * 4 + AHEAD, 0, 2);
+            EACH_VECTOR __builtin_prefetch(ahead + (k - step * 16) * PANEL * 4 + v * LANES * 4, 0, 2);
             EACH_ROW {
                 ints x = load_int(s.x + r * s.stride + 4 * k) - (ints){0};
                 EACH_VECTOR {
@@ -191,15 +195,15 @@ INLINE void product(const octavo_weight *w, strip s, int rows, int64_t panel, in
         product_groups(s, rows, data + 4 * column, (const uint16_t *)w->scale + group, NULL, 0);
 }
 
-static void multiply_vectors(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows,
-                             float *tile) {
+static void multiply_vectors(const octavo_weight *w, const staged *x, int64_t panel, int64_t first, int32_t rows, float *tile,
+                             const char *coming) {
     int64_t groups = is_grouped(w->type) ? padded_inputs(w) / GROUP : 1;
     int32_t most = is_grouped(w->type) ? ROWS / 2 : ROWS; /* groups need a second set of sums */
     for (int column = 0; column < PANEL; column += COLUMNS)
         for (int32_t r = 0, count; r < rows; r += count) {
             int64_t row = first + r;
             strip s = {x->data + row * x->stride, x->stride, x->scale + row * groups, x->sums + row * groups, groups,
-                       tile + r * PANEL};
+                       tile + r * PANEL, coming};
             count = rows - r < most ? rows - r : most;
             switch (count) {
 #define CASE(n)                                                                                                                  \
