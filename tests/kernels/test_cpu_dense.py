@@ -8,6 +8,8 @@ from octavo_kernels import cpu
 from octavo_kernels.cpu.library import variants
 from octavo_kernels.ops import Ops
 
+from tests.kernels.cached import from_bfloat16, to_bfloat16
+
 WIDTHS = [1, 3, 15, 16, 17, 31, 33, 64, 123, 576, 1001]
 DTYPES = ["float32", "bfloat16"]
 ROUNDING = {"float32": 2e-6, "bfloat16": 2**-8}
@@ -22,16 +24,8 @@ def ops(request: pytest.FixtureRequest) -> Ops:
     return cpu.build(False, 2, request.param)
 
 
-def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    bits = x.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
 def values_of(x: np.ndarray) -> np.ndarray:
-    if x.dtype == np.float32:
-        return x
-    wide: np.ndarray = (x.astype(np.uint32) << 16).view(np.float32)
-    return wide
+    return x if x.dtype == np.float32 else from_bfloat16(x)
 
 
 def put(ops: Ops, x: np.ndarray, dtype: str) -> np.ndarray:

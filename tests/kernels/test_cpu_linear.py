@@ -8,6 +8,8 @@ from octavo_kernels import cpu
 from octavo_kernels.cpu.library import variants
 from octavo_kernels.ops import Blocks, Ops, Weight
 
+from tests.kernels.cached import from_bfloat16, to_bfloat16
+
 SHAPES = [(1, 64, 64), (5, 100, 80), (13, 33, 112), (33, 37, 96), (17, 96, 576), (65, 960, 256), (300, 70, 36)]
 FORMATS = ["float32", "bfloat16", "int8", "int4", "int8_groups"]
 STEP = {"float32": 2e-6, "bfloat16": 2**-7, "int8": 0.012, "int4": 0.14, "int8_groups": 0.012}
@@ -20,15 +22,6 @@ pytestmark = pytest.mark.skipif(not cpu.is_built(), reason="the C kernels are no
 @pytest.fixture(params=variants())
 def ops(request: pytest.FixtureRequest) -> Ops:
     return cpu.build(False, 2, request.param)
-
-
-def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    bits = x.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def multiply(ops: Ops, x: np.ndarray, weight: Weight, *, out_dtype: str = "float32") -> np.ndarray:

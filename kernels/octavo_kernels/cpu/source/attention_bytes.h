@@ -1,11 +1,7 @@
 /* Products of attention by AMX where the cache holds int8: K and V are multiplied as they lie. Rows of queries are split into two
  * bytes an element, so that they keep 15 bits of their largest element; weights are bytes. */
 
-enum { SPLIT_STEP = 64, SPLIT_MOST = 127 * 128 };
-
-INLINE int32_t split_width(int32_t width) {
-    return (width + SPLIT_STEP - 1) / SPLIT_STEP * SPLIT_STEP;
-}
+enum { SPLIT_MOST = 127 * 128 };
 
 /* row = scale * (128 high + low): [split_width] high bytes and as many low ones, zero past `width`, a multiple of LANES.
  * Returns the scale. */
@@ -13,7 +9,7 @@ static float split_row(const float *row, int32_t width, char *high) {
     char *low = high + split_width(width);
     float most = largest_magnitude((const char *)row, OCTAVO_FLOAT32, 0, width), inverse = most > 1e-30f ? SPLIT_MOST / most : 0;
     for (int32_t i = 0; i < width; i += LANES) {
-        ints whole = (ints)(load(row + i) * inverse + splat(12582912.0f)) - 0x4b400000; /* rounds to nearest, ties to even */
+        ints whole = nearest(load(row + i) * inverse);
         ints upper = (whole + 64) >> 7;
         store_bytes(high + i, upper);
         store_bytes(low + i, whole - (upper << 7));

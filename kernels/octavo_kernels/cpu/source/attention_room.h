@@ -18,7 +18,7 @@ typedef struct {
 
 /* Bytes of a row of queries: elements of the products, split where these are bytes. */
 INLINE int64_t query_bytes(int32_t width, int size) {
-    return size == 1 ? 2 * (int64_t)((width + 63) / 64 * 64) : (int64_t)width * size;
+    return (int64_t)(size == 1 ? 2 * split_width(width) : width * size);
 }
 
 /* Floats of the sums of a band. */

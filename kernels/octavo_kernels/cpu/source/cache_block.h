@@ -1,7 +1,7 @@
 /* Reading a block of positions of one head into what the products of attention read: sheets of 16 tokens whose elements
  * are float32 (g = 1), bfloat16 (g = 2) or int8 (g = 4). Where the pages hold just that, they are read in place. */
 
-enum { KV_BLOCK = 64, SHEETS = KV_BLOCK / SHEET, SCALE_BYTES = 2 };
+enum { KV_BLOCK = 64, SHEETS = KV_BLOCK / SHEET, SCALE_BYTES = 2, SPLIT_STEP = 64 };
 
 /* K and V of one head of one sequence. */
 typedef struct {
@@ -53,6 +53,11 @@ INLINE int product_size(int32_t type) {
 
 INLINE int32_t padded_width(int32_t head_dim) {
     return (head_dim + SHEET - 1) / SHEET * SHEET;
+}
+
+/* Bytes of each half of a row that is split into high and low bytes: whole tiles. */
+INLINE int32_t split_width(int32_t width) {
+    return (width + SPLIT_STEP - 1) / SPLIT_STEP * SPLIT_STEP;
 }
 
 INLINE int32_t tokens_of_block(const kv_head *h, int64_t start) {

@@ -19,11 +19,6 @@ INLINE void store_float16(uint16_t *p, floats v) {
 #endif
 }
 
-/* The integers next to v, which lie within a byte; 1.5 * 2^23 rounds them. */
-INLINE void store_int8(int8_t *p, floats v) {
-    store_bytes(p, (ints)(v + splat(12582912.0f)) - 0x4b400000);
-}
-
 INLINE floats load_int8(const int8_t *p) {
 #if LANES == 16
     return (floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
@@ -47,7 +42,7 @@ INLINE void store_elements(void *p, int32_t type, int64_t i, floats v) {
     if (type == OCTAVO_FLOAT16)
         store_float16((uint16_t *)p + i, v);
     else if (type == OCTAVO_INT8)
-        store_int8((int8_t *)p + i, v);
+        store_bytes((int8_t *)p + i, nearest(v));
     else
         write_floats(p, type, i, v);
 }

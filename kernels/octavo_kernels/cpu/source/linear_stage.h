@@ -58,8 +58,7 @@ INLINE int32_t quantise(const char *x, int32_t type, int32_t first, int32_t end,
     ints total = {0};
     int32_t rest = 0, k = first;
     for (; k + LANES <= end; k += LANES) {
-        floats v = read_floats(x, type, k) * inverse + splat(12582912.0f); /* rounds to nearest, ties to even */
-        ints q = (ints)v - 0x4b400000;
+        ints q = nearest(read_floats(x, type, k) * inverse);
         total += q;
         store_bytes(out + k, q + offset);
     }

@@ -144,7 +144,7 @@ INLINE floats weigh_row_in_bytes(const band_scores *s, int32_t columns, int32_t 
     }
     float largest = largest_of(most), inverse = largest > 1e-30f ? 255 / largest : 0;
     for (int32_t i = 0; i < KV_BLOCK / LANES; i++)
-        store_bytes(weights + i * LANES, (ints)(w[i] * inverse + splat(12582912.0f))); /* rounds; the last byte is the integer */
+        store_bytes(weights + i * LANES, nearest(w[i] * inverse));
     s->weight_scale[r] = largest / 255;
     return sum[0] + sum[1];
 }

@@ -80,6 +80,11 @@ INLINE void store_bfloat16(uint16_t *p, floats v) {
     memcpy(p, &h, sizeof h);
 }
 
+/* The integers next to v, ties to even, for |v| below 2^22: 1.5 * 2^23 leaves no bits for a fraction. */
+INLINE ints nearest(floats v) {
+    return (ints)(v + splat(12582912.0f)) - 0x4b400000;
+}
+
 /* The lowest byte of each. */
 INLINE void store_bytes(void *p, ints v) {
 #if LANES == 16
