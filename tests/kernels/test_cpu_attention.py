@@ -34,3 +34,14 @@ def test_every_head_width_gives_the_dense_result(variant: str, ops: Ops, head_di
     most = BYTES if (variant, dtype) == ("amx", "int8") else TOLERANCE[dtype]
     assert error.max() <= most
     assert error.mean() <= most / 10
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_a_query_that_is_no_number_gives_none(ops: Ops, dtype: str) -> None:
+    case = make_case(ops, Geometry(16, 1, 2, 64, dtype), 4, MIXED)
+    good = run(ops, case)
+    assert np.isfinite(good).all()
+    case.qkv[3, 1, 7] = np.nan if case.qkv.dtype == np.float32 else 0x7FC0
+    out = run(ops, case)
+    assert np.isnan(out[3, 1]).all()
+    np.testing.assert_array_equal(np.delete(out, 3, 0), np.delete(good, 3, 0))

@@ -125,6 +125,17 @@ def test_int8_keeps_a_row_of_zeros_zero(ops: Ops) -> None:
     assert (multiply(ops, ops.new_buffer((3, 64), "bfloat16"), weight) == 0).all()
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_no_number_is_not_taken_for_one(ops: Ops, format: str, bad: float) -> None:
+    weight = ops.pack(np.ones((40, 100), np.float32), None, format)
+    values = np.ones((9, 100), np.float32)
+    values[2, 5] = values[7, 99] = bad
+    out = multiply(ops, buffer_of(ops, values, "bfloat16"), weight)
+    assert not np.isfinite(out[[2, 7]]).any()
+    np.testing.assert_allclose(out[[0, 1, 3, 8]], 100, rtol=0.02)
+
+
 def test_a_recorded_layer_reads_the_count_when_it_is_replayed(ops: Ops) -> None:
     rows, weight = np.array([1], np.int32), ops.pack(np.ones((32, 64), np.float32), None, "float32")
     x, out = ops.new_buffer((4, 64), "float32"), ops.new_buffer((4, 32), "float32")

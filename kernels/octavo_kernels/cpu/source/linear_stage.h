@@ -38,17 +38,21 @@ static void convert_row(const stage_task *a, const char *x, char *out) {
         write_float(out, type, k, k < inputs ? read_float(x, a->x->type, k) : 0);
 }
 
+/* NaN if there is one, or an infinity: integers could not say so. */
 INLINE float largest_magnitude(const char *x, int32_t type, int32_t first, int32_t end) {
-    floats top = splat(0);
+    floats top = splat(0), doubt = splat(0);
     float rest = 0;
     int32_t k = first;
     for (; k + LANES <= end; k += LANES) {
         floats v = read_floats(x, type, k);
         top = maximum(top, maximum(v, -v));
+        doubt += v * 0.0f;
     }
-    for (; k < end; k++)
+    for (; k < end; k++) {
         rest = fmaxf(rest, fabsf(read_float(x, type, k)));
-    return fmaxf(rest, largest_of(top));
+        doubt[0] += read_float(x, type, k) * 0.0f;
+    }
+    return fmaxf(rest, largest_of(top)) + sum_of(doubt);
 }
 
 /* out[k] = round(x[k] / scale) + offset for k in [first, end); 0 + offset up to `padded`. Returns the sum of the rounded. */
