@@ -40,8 +40,8 @@ def measure(ops: Ops, shape: tuple[int, int, int, str], rows: int, queries: int,
     qkv = random_rows(ops, rows * queries, (heads + 2 * kv_heads) * head_dim)
     out = ops.new_buffer((rows * queries, heads * head_dim), "bfloat16")
     cos = ops.new_buffer((length, head_dim // 2), "float32")
-    attend = ops.capture(lambda: each(layers, lambda layer: ops.attention(qkv, pool, layer, step, out)))
-    write = ops.capture(lambda: each(layers, lambda layer: ops.rope_and_write(qkv, cos, cos, pool, layer, step)))
+    attend = ops.capture(step, lambda: each(layers, lambda layer: ops.attention(qkv, pool, layer, step, out)))
+    write = ops.capture(step, lambda: each(layers, lambda layer: ops.rope_and_write(qkv, cos, cos, pool, layer, step)))
     seconds, wrote = best(attend) / layers, best(write) / layers
     read = rows * length * geometry.page_bytes / 16 / layers
     positions = rows * sum(range(before + 1, length + 1))

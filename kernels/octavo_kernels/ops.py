@@ -9,9 +9,12 @@ Rules of the door, the same for every implementation:
 - Page 0 is the null page: it may hold anything, NaN included, and so may every position that is past a row's length.
 
 An array is a torch tensor or a numpy array, as `Ops.new_buffer` and `Ops.share` make them: kernels that need no torch
-do not import it. Buffers are handed over whole, with room for the largest step; an array of one element, int32 in main
-memory and called `rows` below, says how many of their rows count. Matrices that stand in for rows of heads are flat: a
-row of `qkv` is H heads of queries, KV of keys and KV of values, D elements each.
+do not import it. Buffers are handed over whole, with room for the largest step; an array of one int32, shared and called
+`rows` below, says how many of their rows count. Matrices that stand in for rows of heads are flat: a row of `qkv` is H
+heads of queries, KV of keys and KV of values, D elements each.
+
+Kernels may keep their own copy of a shared array, in the memory of a device; `Ops.changed` tells them what was written
+here since. Only `Sampling.history` is written by kernels as well: there a sampled token is known first.
 """
 
 import os
@@ -102,7 +105,7 @@ class Blocks:
 
 
 def one_count() -> np.ndarray:
-    """int32 [1]: how many there are in this step; always in main memory."""
+    """int32 [1]: how many there are in this step."""
     return np.zeros(1, np.int32)
 
 
@@ -111,7 +114,7 @@ class Step:
     """What one step computes: T tokens of R rows, H rows through the head, S samples. All int32 but `kv_index`."""
 
     geometry: Geometry
-    token: Array  # [T] ids
+    token: Array  # [T] ids, filled by `Ops.take_tokens`
     position: Array  # [T] index of the token in its sequence
     kv_index: Array  # [T] int64: page * page_size + offset where K and V go; -1: nowhere
     row_slot: Array  # [R] slot; -1: padded
@@ -121,10 +124,11 @@ class Step:
     head_token: Array  # [H] index into T of the tokens that go through the head
     sample_row: Array  # [S] index into H
     sample_slot: Array  # [S] slot whose next token is drawn
-    tokens: np.ndarray = field(default_factory=one_count)
-    rows: np.ndarray = field(default_factory=one_count)
-    head_rows: np.ndarray = field(default_factory=one_count)
-    samples: np.ndarray = field(default_factory=one_count)
+    tokens: Array = field(default_factory=one_count)
+    rows: Array = field(default_factory=one_count)
+    head_rows: Array = field(default_factory=one_count)
+    samples: Array = field(default_factory=one_count)
+    longest: Array = field(default_factory=one_count)  # query tokens of the row that has most
     workspace: object = None  # whatever `Ops.prepare` derives for this step
 
     @property
@@ -147,9 +151,10 @@ class Step:
         """S of this step."""
         return int(self.samples[0])
 
-    def count(self, *, tokens: int, rows: int, head_rows: int, samples: int) -> None:
-        """Say how many there are in this step."""
+    def count(self, *, tokens: int, rows: int, head_rows: int, samples: int, longest: int = 0) -> None:
+        """Say how many there are in this step. `longest` 0: nobody knows, `tokens` at most."""
         self.tokens[0], self.rows[0], self.head_rows[0], self.samples[0] = tokens, rows, head_rows, samples
+        self.longest[0] = longest or tokens
 
 
 @dataclass(slots=True)
@@ -166,8 +171,14 @@ class Sampling:
     seed: Array  # int64, the bits of an unsigned 64-bit key
     branch: Array  # int32
     num_prompt: Array  # int32: tokens of `history` that are the prompt
-    length: Array  # int32: tokens of `history`; the index of the token drawn next
+    length: Array  # int32: tokens of `history` before this step's sample; the index of the token drawn
     history: Array  # int32 [slots, max_context]
+
+
+class TakeTokens(Protocol):
+    """step.token[i] = history[slot of the token's row, step.position[i]], for all tokens of rows that are not padded."""
+
+    def __call__(self, sampling: Sampling, step: Step) -> None: ...
 
 
 class TakeRows(Protocol):
@@ -218,10 +229,13 @@ class RopeAndWrite(Protocol):
 class Attention(Protocol):
     """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
 
-    Scores are scaled by 1/sqrt(D). Tokens of padded rows are left alone.
+    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included. `softcap` > 0: a score
+    s becomes softcap * tanh(s / softcap). Tokens of padded rows are left alone.
     """
 
-    def __call__(self, qkv: Array, pool: Array, layer: int, step: Step, out: Array) -> None: ...
+    def __call__(
+        self, qkv: Array, pool: Array, layer: int, step: Step, out: Array, *, window: int = 0, softcap: float = 0.0
+    ) -> None: ...
 
 
 class SiluMul(Protocol):
@@ -237,7 +251,10 @@ class MovePages(Protocol):
 
 
 class Sample(Protocol):
-    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change)."""
+    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change).
+
+    It is also put at the end of the slot's history, where there is room; `sampling.length` stays.
+    """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
 
@@ -257,16 +274,19 @@ class Ops:
 
     # Memory. What a pool holds is not defined before something is written into it.
     new_buffer: Callable[[tuple[int, ...], str], Array]  # (shape, dtype): zeros
-    share: Callable[[np.ndarray], Array]  # the same memory, as these kernels want it
+    share: Callable[[np.ndarray], Array]  # as these kernels want it: the same memory, or their copy of it
+    changed: Callable[[np.ndarray, int, int], None]  # (shared array, first, count): these elements were written here
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
     pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
-    # Running. `capture` calls the function once, to see what it does, or each time that its result is called.
-    capture: Callable[[Callable[[], None]], Replay]
+    # Running. `capture` is given what computes a step. It calls it once, to see what it does, or once for each size of
+    # step, or each time that its result is called.
+    capture: Callable[[Step, Callable[[], None]], Replay]
 
     # What a step is made of.
     prepare: Callable[[Step], None]  # once a step, after `Step` is filled and before the first op
+    take_tokens: TakeTokens
     take_rows: TakeRows
     embed: Embed
     linear: Linear
@@ -309,11 +329,26 @@ def pick(
 
 def runnable(device: str) -> dict[str, Callable[[bool, int], Ops]]:
     """Builders of the kernels that run on `device`, best first."""
+    if device.partition(":")[0] == "cuda":
+        return {"triton": build_triton(device)}
     if device != "cpu":
         return {}
     from octavo_kernels import cpu
 
-    return ({"cpu": cpu.build} if cpu.is_built() else {}) | {"reference": build_reference}
+    compiled = {"cpu": cpu.build} if cpu.is_built() else {}
+    interpreted = {"triton": build_triton(device)} if os.environ.get("TRITON_INTERPRET") == "1" else {}
+    return compiled | {"reference": build_reference} | interpreted
+
+
+def build_triton(device: str) -> Callable[[bool, int], Ops]:
+    """Builds the Triton kernels. Torch and Triton are imported then and no earlier."""
+
+    def build(invariant: bool, threads: int) -> Ops:
+        from octavo_kernels import triton
+
+        return triton.build(device, invariant)
+
+    return build
 
 
 def build_reference(invariant: bool, threads: int) -> Ops:

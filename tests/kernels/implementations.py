@@ -12,7 +12,9 @@ CPU = tuple(f"cpu-{variant}" for variant in variants())
 WHOLE = ("reference", "cpu") if CPU else ("reference",)
 """Names of kernels that `pick` knows."""
 
-every_ops = pytest.mark.parametrize("ops", REFERENCE + CPU, indirect=True)
+TRITON = ("triton",)
+
+every_ops = pytest.mark.parametrize("ops", REFERENCE + CPU + TRITON, indirect=True)
 """The test's `ops` is each of them."""
 invariant_ops = pytest.mark.parametrize("ops", REFERENCE[1:] + CPU, indirect=True)
 """Those whose bits depend on nothing but the row."""

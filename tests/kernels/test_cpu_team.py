@@ -6,6 +6,8 @@ from octavo_kernels import cpu
 from octavo_kernels.cpu.library import variants
 from octavo_kernels.cpu.tape import Team
 
+from tests.kernels.empty import empty_step
+
 pytestmark = pytest.mark.skipif(not cpu.is_built(), reason="the C kernels are not built here")
 
 
@@ -22,7 +24,7 @@ def test_tapes_of_different_lengths_one_after_the_other_run_each_entry_once(thre
         for _ in range(5):
             add()
 
-    five = ops.capture(add_five_times)
+    five = ops.capture(empty_step(), add_five_times)
     for _ in range(300):
         add()
         five()
@@ -36,7 +38,7 @@ def test_what_is_recorded_lives_as_long_as_its_tape() -> None:
     def body() -> None:
         ops.rms_norm(np.array([3], np.int32), None, np.ones((3, 16), np.float32), np.full(16, 2, np.float32), 0.0, out)
 
-    replay = ops.capture(body)
+    replay = ops.capture(empty_step(), body)
     np.random.default_rng(0).standard_normal(100_000)  # takes memory that is free
     replay()
     assert (out == 2).all()
@@ -46,7 +48,8 @@ def test_a_tape_that_fails_to_be_recorded_leaves_the_team_running_at_once() -> N
     ops = cpu.build(False, 2, variants()[0])
     with pytest.raises(TypeError, match="float64"):
         ops.capture(
-            lambda: ops.rms_norm(np.ones(1, np.int32), None, np.ones((1, 16)), np.ones(16), 0.0, np.ones((1, 16)))
+            empty_step(),
+            lambda: ops.rms_norm(np.ones(1, np.int32), None, np.ones((1, 16)), np.ones(16), 0.0, np.ones((1, 16))),
         )
     out = ops.new_buffer((1, 16), "float32")
     ops.rms_norm(np.ones(1, np.int32), None, np.ones((1, 16), np.float32), np.ones(16, np.float32), 0.0, out)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from octavo_worker.batch import Forks, Growth, NewSlots, Plan, Rows
-from octavo_worker.slots import Array, Counts, Slots
+from octavo_worker.slots import Counts, Slots
 
 
 def apply(plan: Plan, counts: Counts, slots: Slots) -> None:
@@ -39,11 +39,10 @@ def fork(forks: Forks, slots: Slots) -> None:
     slots.columns["seed"][forks.target] = forks.seed
 
 
-def advance(rows: Rows, tokens: Array, slots: Slots) -> None:
-    """The rows have run: their tokens have K and V, and each sampled slot knows one token more."""
+def advance(rows: Rows, slots: Slots) -> None:
+    """The rows have run: their tokens have K and V, and each sampled slot knows one token more, put there by the kernels."""
     counts = slots.counts
     counts.computed[rows.slot] += rows.num_tokens.astype(np.int32)
     owner = np.repeat(rows.slot, rows.num_samples)
     counts.computed[rows.sample_slot] = counts.computed[owner]  # a fork shares the pages its source just wrote
-    slots.history[rows.sample_slot, counts.length[rows.sample_slot]] = tokens
     counts.length[rows.sample_slot] += 1

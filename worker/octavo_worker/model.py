@@ -40,11 +40,12 @@ class Decoder:
         self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
         self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
         self.logits = buffer(rows, a.vocab, "float32")
-        self.replay = ops.capture(self.forward)
+        self.replay = ops.capture(step, self.forward)
 
     def forward(self) -> None:
         """One step. What a layer adds to the residual is added by the norm that comes next."""
         self.ops.prepare(self.step)
+        self.ops.take_tokens(self.sampling, self.step)
         self.ops.embed(self.step.tokens, self.weights.embedding, self.step.token, self.residual)
         for index, layer in enumerate(self.weights.layers):
             self.attend(layer, index)

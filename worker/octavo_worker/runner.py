@@ -137,7 +137,7 @@ class Runner:
         fill(self.step, rows, self.slots)
         self.decoder.replay()
         tokens = self.sampled[: self.step.num_samples]
-        advance(rows, tokens, self.slots)
+        advance(rows, self.slots)
         self.counters.tokens_computed += self.step.num_tokens
         self.counters.tokens_sampled += len(tokens)
         return tokens

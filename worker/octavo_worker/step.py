@@ -13,6 +13,7 @@ from octavo_worker.slots import Array, Slots
 ARRAYS = (
     *("token", "position", "kv_index", "row_slot", "row_start", "row_length"),
     *("table", "head_token", "sample_row", "sample_slot"),
+    *("tokens", "rows", "head_rows", "samples", "longest"),
 )
 """Those of a Step that kernels share."""
 
@@ -45,7 +46,7 @@ def shared(step: Step, share: Callable[[Array], Any]) -> Step:
 
 
 def fill(step: Step, rows: Rows, slots: Slots) -> None:
-    """Describe the rows. Call it once the plan is applied: tokens and tables are read from the slots."""
+    """Describe the rows. Call it once the plan is applied: tables are read from the slots."""
     size = step.geometry.page_size
     ends = rows.num_tokens.cumsum()
     first = slots.counts.computed[rows.slot].astype(np.int64)
@@ -53,7 +54,6 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     position = np.repeat(first, rows.num_tokens) + nth
     slot = np.repeat(rows.slot, rows.num_tokens)
     sampling = rows.num_samples > 0
-    put(step.token, slots.history[slot, position])
     put(step.position, position)
     put(step.kv_index, slots.table[slot, position // size].astype(np.int64) * size + position % size)
     put(step.row_slot, rows.slot)
@@ -63,7 +63,13 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     put(step.sample_row, np.repeat(sampling.cumsum() - 1, rows.num_samples))
     put(step.sample_slot, rows.sample_slot)
     num_head_rows, num_samples = int(sampling.sum()), len(rows.sample_slot)
-    step.count(tokens=len(position), rows=len(rows.slot), head_rows=num_head_rows, samples=num_samples)
+    step.count(
+        tokens=len(position),
+        rows=len(rows.slot),
+        head_rows=num_head_rows,
+        samples=num_samples,
+        longest=int(rows.num_tokens.max()),
+    )
 
 
 def put(target: Array, values: Array) -> None:

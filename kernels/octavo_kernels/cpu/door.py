@@ -30,6 +30,7 @@ def open_door(team: Team) -> Ops:
         needs_zeroed_pages=False,
         new_buffer=new_buffer,
         share=lambda array: array,
+        changed=lambda array, first, count: None,
         new_pool=new_pool,
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
@@ -99,6 +100,10 @@ def on_rows(team: Team) -> dict[str, Callable[..., None]]:
 def on_sequences(team: Team) -> dict[str, Callable[..., None]]:
     """Operations that read what a step says of its sequences."""
 
+    def take_tokens(sampling: Sampling, step: Step) -> None:
+        columns, arrays = sampling_of(sampling), step_of(step)
+        team.do("take_tokens", c.TakeTokens(pointer(columns), pointer(arrays)), sampling, columns, arrays, step)
+
     def rope_and_write(qkv: Array, cos: Array, sin: Array, pool: Array, layer: int, step: Step) -> None:
         geometry, arrays = geometry_of(step.geometry), step_of(step)
         rows = matrix(qkv)
@@ -107,7 +112,11 @@ def on_sequences(team: Team) -> dict[str, Callable[..., None]]:
         arguments = c.RopeAndWrite(rows, *where, heads, layer)
         team.do("rope_and_write", arguments, qkv, cos, sin, pool, geometry, arrays, step)
 
-    def attention(qkv: Array, pool: Array, layer: int, step: Step, out: Array) -> None:
+    def attention(
+        qkv: Array, pool: Array, layer: int, step: Step, out: Array, *, window: int = 0, softcap: float = 0.0
+    ) -> None:
+        if window or softcap:
+            raise NotImplementedError("these kernels have no sliding window and no cap of scores")
         geometry, arrays, rows = geometry_of(step.geometry), step_of(step), matrix(out)
         heads = rows.width // step.geometry.head_dim
         arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, heads, layer)
@@ -120,7 +129,12 @@ def on_sequences(team: Team) -> dict[str, Callable[..., None]]:
         arguments = c.Sample(matrix(logits), pointer(columns), pointer(arrays), address(out))
         team.do("sample", arguments, logits, sampling, columns, arrays, step, out)
 
-    return {"rope_and_write": rope_and_write, "attention": attention, "sample": sample}
+    return {
+        "take_tokens": take_tokens,
+        "rope_and_write": rope_and_write,
+        "attention": attention,
+        "sample": sample,
+    }
 
 
 def moves(team: Team) -> dict[str, Callable[..., None]]:

@@ -13,6 +13,7 @@ MAX_VOCABULARY = 1 << 18
 """Of `sample`: what fits the memory that each thread has to itself."""
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3, "int4": 4, "int8_groups": 5}
 OPERATIONS = (
+    "take_tokens",
     "take_rows",
     "embed",
     "rms_norm",
@@ -80,6 +81,10 @@ SAMPLING_ARRAYS = (
 
 class SamplingArrays(ctypes.Structure):
     _fields_ = (*((name, c_void_p) for name in SAMPLING_ARRAYS), ("history_width", c_int64))
+
+
+class TakeTokens(ctypes.Structure):
+    _fields_ = (("sampling", POINTER(SamplingArrays)), ("step", POINTER(StepArrays)))
 
 
 class TakeRows(ctypes.Structure):

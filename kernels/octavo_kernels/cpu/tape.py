@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ctypes import POINTER, cast, pointer
 
 from octavo_kernels.cpu.library import OPERATIONS, Entry, load
-from octavo_kernels.ops import Replay
+from octavo_kernels.ops import Replay, Step
 
 OPERATION = {name: number for number, name in enumerate(OPERATIONS)}
 
@@ -33,7 +33,7 @@ class Team:
         entry = Entry(OPERATION[operation], ctypes.addressof(arguments))
         self.library.octavo_run(self.handle, pointer(entry), 1)
 
-    def capture(self, body: Callable[[], None]) -> Replay:
+    def capture(self, step: Step, body: Callable[[], None]) -> Replay:
         """Call `body` once without running anything; the result runs all its operations in one call."""
         self.recording = tape = Tape()
         try:

@@ -12,18 +12,22 @@ from octavo_kernels.reference.groups import Block, Group, Workspace
 from octavo_kernels.reference.memory import DTYPES
 
 
-def attention(qkv: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor) -> None:
+def attention(
+    qkv: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor, *, window: int = 0, softcap: float = 0.0
+) -> None:
     """See ops.Attention."""
     work, geometry = step.workspace, step.geometry
     assert isinstance(work, Workspace), "prepare(step) comes before attention"
     q = qkv[:, : out.shape[1]].unflatten(1, (-1, geometry.head_dim))
     halves = pool.view(DTYPES[geometry.dtype]).view(-1, geometry.page_size * geometry.head_dim)
     for group in work.groups:
-        result = attend(group, q, halves, layer, geometry.num_kv_heads, work)
+        result = attend(group, q, halves, layer, geometry.num_kv_heads, work, window, softcap)
         out[group.token[group.is_real]] = result[group.is_real].flatten(1).to(out.dtype)
 
 
-def attend(group: Group, q: Tensor, halves: Tensor, layer: int, kv: int, work: Workspace) -> Tensor:
+def attend(
+    group: Group, q: Tensor, halves: Tensor, layer: int, kv: int, work: Workspace, window: int, softcap: float
+) -> Tensor:
     """[rows, queries, H, D] float32."""
     (rows, width), (_, heads, dim) = group.token.shape, q.shape
     shared = heads // kv
@@ -36,7 +40,13 @@ def attend(group: Group, q: Tensor, halves: Tensor, layer: int, kv: int, work: W
     for block in group.blocks:
         n = block.num_rows
         keys, values = read(block, halves, layer, kv, dim, work)
-        fold(block, queries[:n], keys, values, top[:n], total[:n], mixed[:n])
+        scores = queries[:n] @ keys.transpose(-1, -2)
+        if softcap:
+            scores = (scores / softcap).tanh_() * softcap
+        hide(scores, block.masked, width)
+        if window:
+            hide(scores, out_of_window(block, group.position[:n], window), width)
+        fold(scores, values, top[:n], total[:n], mixed[:n])
     result = (mixed / total).view(rows, kv, shared, width, dim)
     return result.permute(0, 3, 1, 2, 4).reshape(rows, width, heads, dim)
 
@@ -54,18 +64,28 @@ def read(block: Block, halves: Tensor, layer: int, kv: int, dim: int, work: Work
     return keys.view(shape).float(), values
 
 
-def fold(
-    block: Block, queries: Tensor, keys: Tensor, values: Tensor, top: Tensor, total: Tensor, mixed: Tensor
-) -> None:
-    """Fold one block into the running maximum `top`, the sum `total` and the weighted values `mixed`, in place."""
-    scores = queries @ keys.transpose(-1, -2)
-    if block.masked is not None:
+def hide(scores: Tensor, masked: Tensor | None, width: int) -> None:
+    """Set scores [rows, KV, shared * queries, positions] to -inf where `masked` [rows, 1, 1, queries, positions] says so."""
+    if masked is not None:
         rows, kv, _, positions = scores.shape
-        by_query = scores.view(rows, kv, -1, block.masked.shape[-2], positions)
-        by_query.masked_fill_(block.masked, -torch.inf)
+        scores.view(rows, kv, -1, width, positions).masked_fill_(masked, -torch.inf)
+
+
+def out_of_window(block: Block, position: Tensor, window: int) -> Tensor:
+    """[rows, 1, 1, queries, positions]: keys that lie `window` or more before a query."""
+    key = torch.arange(block.start, block.start + block.num_positions, device=position.device)
+    return (key <= position[:, :, None] - window)[:, None, None]
+
+
+def fold(scores: Tensor, values: Tensor, top: Tensor, total: Tensor, mixed: Tensor) -> None:
+    """Fold one block into the running maximum `top`, the sum `total` and the weighted values `mixed`, in place.
+
+    A query that has seen nothing yet has a maximum of -inf; it is taken for 0, so that its weights are 0 and not NaN.
+    """
     new_top = torch.maximum(top, scores.amax(-1, keepdim=True))
-    weights = scores.sub_(new_top).exp_()
-    keep = (top - new_top).exp_()
+    base = new_top.masked_fill(new_top == -torch.inf, 0)
+    weights = scores.sub_(base).exp_()
+    keep = (top - base).exp_()
     total.mul_(keep).add_(weights.sum(-1, keepdim=True))
     mixed.mul_(keep).add_(weights @ values)
     top.copy_(new_top)

@@ -7,8 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as f
 
-from octavo_kernels.ops import GatedLinear, Linear, RmsNorm, SiluMul, Weight
+from octavo_kernels.ops import GatedLinear, Linear, RmsNorm, Sampling, SiluMul, Step, Weight
 from octavo_kernels.reference.memory import Matrix
+
+
+def take_tokens(sampling: Sampling, step: Step) -> None:
+    start, slot = step.row_start[: step.num_rows + 1], step.row_slot[: step.num_rows]
+    owner = torch.repeat_interleave(slot, start.diff())
+    n = owner.numel()
+    token = sampling.history[owner.clamp(min=0), step.position[:n]]
+    step.token[:n] = torch.where(owner >= 0, token, step.token[:n])
 
 
 def take_rows(rows: np.ndarray, source: Tensor, index: Tensor, out: Tensor) -> None:

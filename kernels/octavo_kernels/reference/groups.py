@@ -26,6 +26,8 @@ class Block:
     """One block of positions of the first `num_rows` rows of a group."""
 
     num_rows: int
+    start: int  # its first position
+    num_positions: int
     index: Tensor  # [num_rows, KV, pages] int64: K of layer 0 in the pool seen as [.., page_size * D]
     dead_values: Tensor | None  # [num_rows, 1, positions, 1] bool: hold no token of the row. None: all do
     masked: Tensor | None  # [num_rows, 1, 1, queries, positions] bool: not to be looked at. None: none is
@@ -37,6 +39,7 @@ class Group:
 
     token: Tensor  # [rows, queries] index of each query in the step; padded ones repeat the last
     is_real: Tensor  # [rows, queries] bool
+    position: Tensor  # [rows, queries]
     blocks: list[Block]
 
 
@@ -105,7 +108,7 @@ def make_group(rows: Tensor, step: Step, tile: int | None) -> Group:
     nth = torch.minimum(nth, (count[:, None] - 1).clamp(min=0))
     position = (length - count.clamp(min=1))[:, None] + nth
     blocks = list(make_blocks(slot, length, position, step, shrink=tile is None))
-    return Group(token=first[:, None] + nth, is_real=is_real, blocks=blocks)
+    return Group(token=first[:, None] + nth, is_real=is_real, position=position, blocks=blocks)
 
 
 def make_blocks(slot: Tensor, length: Tensor, query: Tensor, step: Step, *, shrink: bool) -> Iterator[Block]:
@@ -123,6 +126,8 @@ def make_blocks(slot: Tensor, length: Tensor, query: Tensor, step: Step, *, shri
         dead, masked = key >= length[:rows, None], key > query[:rows, :, None]
         yield Block(
             num_rows=rows,
+            start=start,
+            num_positions=num_pages * size,
             index=block_index(ids, step.geometry),
             dead_values=dead[:, None, :, None] if bool(dead.any()) else None,
             masked=masked[:, None, None] if bool(masked.any()) else None,

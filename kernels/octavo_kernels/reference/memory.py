@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octavo_kernels.ops import Blocks, Geometry, Replay, Weight
+from octavo_kernels.ops import Blocks, Geometry, Replay, Step, Weight
 
 DTYPES = {
     "float32": torch.float32,
@@ -67,6 +67,10 @@ def unpack(format: str, outputs: int, inputs: int, parts: Mapping[str, np.ndarra
     return Weight(format, outputs, inputs, parts, Matrix(tensors["data"].view(DTYPES[format]), tensors.get("bias")))
 
 
-def capture(body: Callable[[], None]) -> Replay:
+def changed(array: np.ndarray, first: int, count: int) -> None:
+    """The memory is the same."""
+
+
+def capture(step: Step, body: Callable[[], None]) -> Replay:
     """Plain torch: the body itself, each time."""
     return torch.inference_mode()(body)

@@ -24,6 +24,7 @@ def sample(logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
         return
     row, slot = step.sample_row[: step.num_samples].long(), step.sample_slot[: step.num_samples].long()
     draw(logits[row], slot, sampling, out[: step.num_samples])
+    remember(slot, sampling, out[: step.num_samples])
 
 
 def sample_one_by_one(logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
@@ -31,6 +32,14 @@ def sample_one_by_one(logits: Tensor, sampling: Sampling, step: Step, out: Tenso
     for i in range(step.num_samples):
         row, slot = step.sample_row[i : i + 1].long(), step.sample_slot[i : i + 1].long()
         draw(logits[row], slot, sampling, out[i : i + 1])
+        remember(slot, sampling, out[i : i + 1])
+
+
+def remember(slot: Tensor, sampling: Sampling, tokens: Tensor) -> None:
+    """Put each token at the end of its slot's history, where there is room."""
+    length = sampling.length[slot].long()
+    fits = length < sampling.history.shape[1]
+    sampling.history[slot[fits], length[fits]] = tokens[fits]
 
 
 def draw(logits: Tensor, slot: Tensor, sampling: Sampling, out: Tensor) -> None:

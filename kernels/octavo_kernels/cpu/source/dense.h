@@ -1,5 +1,17 @@
 /* Operations on rows of activations. */
 
+static void take_tokens(const void *arguments, octavo_thread *thread) {
+    const octavo_take_tokens *a = arguments;
+    const octavo_step *s = a->step;
+    for (int64_t i = octavo_first(thread, *s->num_rows), end = octavo_end(thread, *s->num_rows); i < end; i++) {
+        if (s->row_slot[i] < 0)
+            continue;
+        const int32_t *history = a->sampling->history + s->row_slot[i] * a->sampling->history_width;
+        for (int32_t t = s->row_start[i]; t < s->row_start[i + 1]; t++)
+            s->token[t] = history[s->position[t]];
+    }
+}
+
 static void take_rows(const void *arguments, octavo_thread *thread) {
     const octavo_take_rows *a = arguments;
     for (int64_t i = octavo_first(thread, *a->rows), end = octavo_end(thread, *a->rows); i < end; i++) {

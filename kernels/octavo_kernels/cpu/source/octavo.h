@@ -62,7 +62,7 @@ typedef struct {
     const int32_t *num_rows;
     const int32_t *num_head_rows;
     const int32_t *num_samples;
-    const int32_t *token;
+    int32_t *token;
     const int32_t *position;
     const int64_t *kv_index;
     const int32_t *row_slot;
@@ -88,11 +88,12 @@ typedef struct {
     const int32_t *branch;
     const int32_t *num_prompt;
     const int32_t *length;
-    const int32_t *history;
+    int32_t *history;
     int64_t history_width;
 } octavo_sampling;
 
 typedef enum {
+    OCTAVO_TAKE_TOKENS,
     OCTAVO_TAKE_ROWS,
     OCTAVO_EMBED,
     OCTAVO_RMS_NORM,
@@ -107,6 +108,11 @@ typedef enum {
     OCTAVO_PACK,
     OCTAVO_NUM_OPERATIONS
 } octavo_operation;
+
+typedef struct { /* token[i] = history[slot of its row][position[i]] */
+    const octavo_sampling *sampling;
+    const octavo_step *step;
+} octavo_take_tokens;
 
 typedef struct { /* out[i] = source[index[i]] */
     const int32_t *rows;

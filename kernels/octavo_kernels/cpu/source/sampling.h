@@ -138,8 +138,16 @@ static int32_t next_token(const octavo_sample *a, int64_t sample, sample_scratch
     return draw_by_rank(r, s, slot);
 }
 
+/* Puts a token at the end of its slot's history, where there is room. */
+static void remember(const octavo_sample *a, int64_t sample, int32_t token) {
+    const octavo_sampling *s = a->sampling;
+    int32_t slot = a->step->sample_slot[sample];
+    if (s->length[slot] < s->history_width)
+        s->history[slot * s->history_width + s->length[slot]] = token;
+}
+
 static void sample(const void *arguments, octavo_thread *thread) {
     const octavo_sample *a = arguments;
     for (int64_t i; (i = octavo_next(thread)) < *a->step->num_samples;)
-        a->out[i] = next_token(a, i, (sample_scratch *)thread->scratch);
+        remember(a, i, a->out[i] = next_token(a, i, (sample_scratch *)thread->scratch));
 }

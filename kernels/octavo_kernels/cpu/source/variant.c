@@ -37,6 +37,7 @@ const octavo_variant JOIN(octavo_variant_, VARIANT) = {
     .name = TEXT(VARIANT),
     .kernels =
         {
+            [OCTAVO_TAKE_TOKENS] = take_tokens,
             [OCTAVO_TAKE_ROWS] = take_rows,
             [OCTAVO_EMBED] = embed,
             [OCTAVO_RMS_NORM] = rms_norm,
