@@ -96,6 +96,9 @@ simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as m
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
 
+gpu-check: $(DEV) ## Run all kernels on the GPU that is here, measure them (eight minutes; without a GPU it says so)
+	$(BIN)/python -m benchmarks.gpu
+
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
