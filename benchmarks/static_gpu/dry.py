@@ -18,6 +18,11 @@ class Launch:
     arguments: tuple[object, ...]
     options: dict[str, Any]
 
+    @property
+    def needs_fp8(self) -> bool:
+        """Whether it is given elements of that type."""
+        return any(isinstance(each, torch.Tensor) and each.dtype == torch.float8_e4m3fn for each in self.arguments)
+
 
 class DryMark:
     """Everything is done at once."""
