@@ -11,6 +11,9 @@ class Decoder:
 
     `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
     sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
+
+    A rank of a tensor-parallel group has the weights of some heads, of some inner columns and of some of the vocabulary.
+    The matrices that write to the residual then give terms of a sum; logits are gathered, and every rank samples.
     """
 
     def __init__(
@@ -34,12 +37,15 @@ class Decoder:
         def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
             return ops.new_buffer((rows, width), dtype)
 
+        term = dtype if ops.ranks == 1 else "float32"  # ranks add up terms, and round none of them before
+
         self.residual, self.head_residual = buffer(tokens, a.hidden, "float32"), buffer(rows, a.hidden, "float32")
         self.normed, self.head_normed = buffer(tokens, a.hidden), buffer(rows, a.hidden)
-        self.added, self.head_added = buffer(tokens, a.hidden), buffer(rows, a.hidden)
+        self.added, self.head_added = buffer(tokens, a.hidden, term), buffer(rows, a.hidden, term)
         self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
         self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
         self.logits = buffer(rows, a.vocab, "float32")
+        self.own_logits = self.logits if ops.ranks == 1 else buffer(rows, -(-a.vocab // ops.ranks), "float32")
         self.replay = ops.capture(step, self.forward)
 
     def forward(self) -> None:
@@ -62,6 +68,7 @@ class Decoder:
         ops.rope_and_write(self.qkv, self.cos, self.sin, self.pool, index, step)
         ops.attention(self.qkv, self.pool, index, step, self.attended)
         ops.linear(rows, self.attended, layer.output, self.added)
+        ops.all_reduce(rows, self.added)
 
     def feed_forward(self, layer: Layer) -> None:
         """added = down(silu(gate) * up), of norm(residual + added)"""
@@ -69,6 +76,7 @@ class Decoder:
         ops.rms_norm(rows, self.added, self.residual, layer.feed_forward_norm, eps, self.normed)
         ops.gated_linear(rows, self.normed, layer.gate, layer.up, self.gated)
         ops.linear(rows, self.gated, layer.down, self.added)
+        ops.all_reduce(rows, self.added)
 
     def head(self) -> None:
         """Only tokens that somebody samples after go through the final norm and the head."""
@@ -76,4 +84,6 @@ class Decoder:
         ops.take_rows(rows, self.residual, index, self.head_residual)
         ops.take_rows(rows, self.added, index, self.head_added)
         ops.rms_norm(rows, self.head_added, self.head_residual, self.weights.norm, eps, self.head_normed)
-        ops.linear(rows, self.head_normed, self.weights.head, self.logits)
+        head = self.weights.head
+        ops.linear(rows, self.head_normed, head, self.own_logits[:, : head.outputs])
+        ops.all_gather(rows, self.own_logits, self.logits)

@@ -14,6 +14,7 @@ from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
 from octavo_worker.errors import PlanRefused, Reason
+from octavo_worker.group.alone import ALONE, Group
 from octavo_worker.limits import Limits
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Decoder
@@ -143,15 +144,22 @@ class Runner:
         return tokens
 
 
-def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Runner:
+def build_runner(
+    config: WorkerConfig,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    group: Group = ALONE,
+    make: Callable[[WorkerConfig, Weights, PageCache, Precision, int], Runner] = Runner,
+) -> Runner:
     """Load the model and make the pool. `progress(layers read, layers in all)`. Raises WorkerError."""
     engine = Engine(config.model) if is_engine(config.model) else None
     config = engine.settle(config) if engine else config
-    ops = pick_kernels(config)
+    ops = group.joined(pick_kernels(config))
     precision = choose(config, ops)
-    weights = engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress)
+    weights = (
+        engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress, group.shard)
+    )
     a = weights.architecture
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
-    pages, host_pages = num_device_pages(config, geometry), num_host_pages(config, geometry)
+    pages, host_pages = group.least(num_device_pages(config, geometry), num_host_pages(config, geometry))
     cache = PageCache(geometry, ops, pages=pages, host_pages=host_pages)
-    return Runner(config, weights, cache, precision, min(config.max_context or a.max_context, a.max_context))
+    return make(config, weights, cache, precision, min(config.max_context or a.max_context, a.max_context))
