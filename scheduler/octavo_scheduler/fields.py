@@ -71,7 +71,8 @@ def _plain(kind: Any, value: Any) -> Any:
         case tuple() if kind == tuple[int, ...]:
             return packed(value)
         case tuple():
-            return [_plain(None, item) for item in value]
+            inner = get_args(kind)
+            return [_plain(inner[0] if inner[1:] == (...,) else None, item) for item in value]
         case frozenset():
             return sorted(value)
         case Mapping():

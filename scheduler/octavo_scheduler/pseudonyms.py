@@ -29,12 +29,13 @@ S = TypeVar("S", bound=Settings)
 
 
 class Pseudonyms:
-    """Of one log. Remembers the hash at the end of each live request's prompt and of each live branch."""
+    """Of one log. Remembers the hash at the end of what each live branch begins with, and of what it has said."""
 
     def __init__(self, secret: bytes) -> None:
         """`secret`: at least 16 random bytes, to be forgotten with this object."""
         self._secret = secret
-        self._prompts: dict[str, bytes] = {}
+        self._beginnings: dict[str, list[bytes]] = {}
+        """Of each branch."""
         self._branches: dict[Branch, bytes] = {}
 
     def settings(self, settings: S) -> S:
@@ -49,10 +50,13 @@ class Pseudonyms:
 
     def spec(self, spec: RequestSpec) -> RequestSpec:
         """The request as the log may know it."""
-        prompt, self._prompts[spec.id] = self._beginning(spec.salt, spec.prompt)
+        prompt, _ = self._beginning(spec.salt, spec.prompt)
+        branches = [self._beginning(spec.salt, spec.known(branch)) for branch in range(spec.n if spec.held else 1)]
+        self._beginnings[spec.id] = [chain for _, chain in branches]
         return replace(
             spec,
             prompt=prompt,
+            held=tuple(known[len(prompt) :] for known, _ in branches) if spec.held else (),
             stop_token_ids=frozenset({STOP}) if spec.stop_token_ids else frozenset(),
             tenant=self._tenant(spec.tenant),
             salt=self._salt(spec.salt),
@@ -74,11 +78,11 @@ class Pseudonyms:
 
     def forget(self, live: Container[str]) -> None:
         """Forgets all requests but the live ones."""
-        self._prompts = {request: chain for request, chain in self._prompts.items() if request in live}
+        self._beginnings = {request: chains for request, chains in self._beginnings.items() if request in live}
         self._branches = {branch: chain for branch, chain in self._branches.items() if branch.request.spec.id in live}
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self._beginnings)
 
     def _beginning(self, salt: str, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], bytes]:
         """Pseudonyms of a sequence's first tokens, and the hash at their end."""
@@ -98,7 +102,8 @@ class Pseudonyms:
 
     def _token(self, token: int, owner: Branch) -> int:
         spec = owner.request.spec
-        chain = self._branches.get(owner) or self._prompts[spec.id]
+        beginnings = self._beginnings[spec.id]
+        chain = self._branches.get(owner) or beginnings[owner.branch if spec.held else 0]
         self._branches[owner], pseudonym = _next(chain, token)
         return STOP if token in spec.stop_token_ids else pseudonym
 

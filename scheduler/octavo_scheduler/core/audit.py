@@ -109,7 +109,7 @@ def _request_violations(core: Core) -> Iterator[str]:
     if queued & placed or len(queued) + len(placed) != len(live):
         yield "live sequences are not each in exactly one queue"
     new = [s for s in core.waiting if is_new(s)]
-    if core.waiting.queued != Load(len(new), sum(s.num_prompt for s in new)):
+    if core.waiting.queued != Load(len(new), sum(len(s.tokens) for s in new)):
         yield f"{core.waiting.queued} is counted as queued, and {len(new)} requests are"
     for sequence in live:
         if sequence.request.state is RequestState.ENDED:

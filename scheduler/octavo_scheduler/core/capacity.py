@@ -11,7 +11,8 @@ from octavo_scheduler.core.worker import Worker
 def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
     """The refusal of a request that none of the present workers could ever hold."""
     workers = [worker for worker in present if worker.state is not WorkerState.GONE]
-    longest = len(spec.prompt) + (spec.max_tokens or 1)
+    new_tokens = spec.max_tokens or max(map(len, spec.held), default=0) + 1
+    longest = len(spec.prompt) + new_tokens
     if not workers or any(longest <= worker.capacity for worker in workers):
         return None
     best = max(workers, key=lambda worker: worker.capacity)
@@ -19,7 +20,7 @@ def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
         "" if best.tenant_pages == best.device.num_usable else f", of which one tenant may have {best.tenant_pages},"
     )
     message = (
-        f"{len(spec.prompt)} prompt tokens and {spec.max_tokens or 1} new tokens need "
+        f"{len(spec.prompt)} prompt tokens and {new_tokens} new tokens need "
         f"{best.num_pages(longest - 1)} pages of {best.page_size} tokens; "
         f"the largest pool has {best.device.num_usable}{share} and the model's context is {best.joined.max_context} tokens"
     )

@@ -175,7 +175,8 @@ class Core:
         position = len(sequence.tokens) - sequence.num_prompt
         if not request.is_answered:
             request.is_answered = True
-            outputs.append(Started(spec.id, request.started_at - request.arrived_at, request.num_cached))
+            cached = min(request.num_cached, len(spec.prompt))
+            outputs.append(Started(spec.id, request.started_at - request.arrived_at, cached))
         sequence.pending -= 1
         if sequence.faults:
             sequence.faults, sequence.failed_on = 0, ""

@@ -98,10 +98,8 @@ class Draft:
     def _branch_off(self, trunk: Sequence, num_tokens: int) -> None:
         """The first token is sampled here: once for the trunk and once for each branch that finds a slot; others wait."""
         request = trunk.request
-        for branch in range(1, request.spec.n):
-            sequence = Sequence.of(request, branch)
-            request.sequences.append(sequence)
-            if self.worker.free_slots and self.worker.joined.can_fork:
+        for sequence in request.branch_off(request.spec.n):
+            if self.worker.free_slots and self.worker.joined.can_fork and not request.spec.held:
                 self._fork(trunk, sequence, num_tokens)
                 self.plan.row_samples[-1] += 1
             else:

@@ -156,7 +156,7 @@ class PriorityClass:
             if place + 1 == len(line):
                 heappop(turns)
                 continue
-            price = sequence.request.account.prompt_price * sequence.num_prompt
+            price = sequence.request.account.prompt_price * len(sequence.tokens)
             following = key + price if self.is_fair else line[place + 1].request.arrival
             heapreplace(turns, (following, number, place + 1, line))
         for account in listed:

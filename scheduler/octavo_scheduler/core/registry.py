@@ -35,10 +35,9 @@ class Registry:
         self.counters.accepted += 1
         self._arrivals += 1
         request = Request(spec, self._arrivals, now, self.waiting.open(spec))
-        trunk = Sequence.of(request, 0)
-        request.sequences.append(trunk)
+        request.branch_off(spec.trunk + 1)
         self.requests[spec.id] = request
-        self.waiting.add(trunk)
+        self.waiting.add(request.sequences[spec.trunk])
         for deadline in (spec.deadline, spec.queue_deadline):
             if deadline is not None:
                 heappush(self._deadlines, (deadline, spec.id))
@@ -77,12 +76,12 @@ class Registry:
     def end(self, request: Request, reason: FinishReason) -> list[Output]:
         """Ends a request with all branches that are left, also those that have not forked off yet."""
         left = [s for s in request.sequences if s.state is not SequenceState.DONE]
-        unborn = range(len(request.sequences), request.spec.n)
+        unborn = set(range(len(request.sequences), request.spec.n)) - request.spec.ended
         finished = [self._finish(sequence, reason) for sequence in left]
         self._retire(request)
         if reason is FinishReason.CANCELLED:
             self.counters.cancelled += 1
-        return [*finished, *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in unborn)]
+        return [*finished, *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in sorted(unborn))]
 
     def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
         """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""

@@ -45,6 +45,19 @@ class RequestSpec:
     """Monotonic seconds."""
     queue_deadline: float | None = None
     """Monotonic seconds; when no first row was planned by then the request ends."""
+    held: tuple[tuple[int, ...], ...] = ()
+    """The beginning of each branch's answer, which goes on after it; nothing at all: all of them are new."""
+    ended: frozenset[int] = frozenset()
+    """Branches that are whole already, though not all of them: nothing is computed for these."""
+
+    @property
+    def trunk(self) -> int:
+        """The branch that is computed first; the others fork off from it, unless their beginnings are known."""
+        return next(branch for branch in range(self.n) if branch not in self.ended) if self.ended else 0
+
+    def known(self, branch: int) -> tuple[int, ...]:
+        """Prompt and beginning of a branch."""
+        return self.prompt + self.held[branch] if self.held else self.prompt
 
 
 class FinishReason(Enum):
@@ -59,7 +72,7 @@ class FinishReason(Enum):
 class Request:
     """A live request. `arrival` counts submissions and orders requests of one priority.
 
-    It has one sequence, the trunk (branch 0), until its first token is to be sampled; then the other branches fork off.
+    It has one sequence, the trunk, until its first token is to be sampled; then the other branches fork off.
     """
 
     spec: RequestSpec
@@ -71,7 +84,7 @@ class Request:
     is_answered: bool = False
     """A first token is committed."""
     num_cached: int = 0
-    """Prompt tokens whose pages were found when it was admitted first."""
+    """Known tokens whose pages were found when it was admitted first."""
     preemptions: int = 0
     sequences: "list[Sequence]" = field(default_factory=list)
 
@@ -79,6 +92,15 @@ class Request:
     def num_unborn(self) -> int:
         """Branches that have not forked off yet."""
         return self.spec.n - len(self.sequences)
+
+    def branch_off(self, upto: int) -> "list[Sequence]":
+        """Makes the sequences of the branches before `upto` that are not there yet. Returns those that are to be computed."""
+        new = [Sequence.of(self, branch) for branch in range(len(self.sequences), upto)]
+        self.sequences += new
+        for sequence in new:
+            if sequence.branch in self.spec.ended:
+                sequence.move(SequenceMove.FINISH)
+        return [sequence for sequence in new if sequence.state is not SequenceState.DONE]
 
 
 @dataclass(eq=False, slots=True)
@@ -124,7 +146,7 @@ class Sequence:
         """A branch that waits, with nothing computed."""
         spec = request.spec
         order = (-spec.priority, request.arrival, branch)
-        return cls(request, branch, order, list(spec.prompt), len(spec.prompt), spec.max_tokens)
+        return cls(request, branch, order, list(spec.known(branch)), len(spec.prompt), spec.max_tokens)
 
     @property
     def num_generated(self) -> int:

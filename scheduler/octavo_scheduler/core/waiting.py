@@ -27,19 +27,19 @@ RAISE_EVERY = 8
 
 @dataclass(slots=True)
 class Load:
-    """Requests that wait for their first row, and their prompt tokens."""
+    """Requests that wait for their first row, and the tokens that they have to compute for it."""
 
     requests: int = 0
     tokens: int = 0
 
     def add(self, spec: RequestSpec, sign: int) -> None:
         self.requests += sign
-        self.tokens += sign * len(spec.prompt)
+        self.tokens += sign * len(spec.known(spec.trunk))
 
 
 def is_new(sequence: Sequence) -> bool:
     """Whether nothing of its request was ever planned. Branches fork off while the first row is being planned."""
-    return sequence.branch == 0 and sequence.request.state is RequestState.QUEUED
+    return sequence.request.state is RequestState.QUEUED and sequence.branch == sequence.request.spec.trunk
 
 
 class Waiting:
@@ -113,8 +113,8 @@ class Waiting:
         self._num_since_raised = 0 if is_raised else self._num_since_raised + 1
         sequence.num_raised += is_raised
         if is_new(sequence):
-            sequence.request.account.charge_prompt(sequence.num_prompt - sequence.request.num_cached)
-            self.pace.note(sequence.num_prompt, now)
+            sequence.request.account.charge_prompt(len(sequence.tokens) - sequence.request.num_cached)
+            self.pace.note(len(sequence.tokens), now)
 
     def overflow(self, spec: RequestSpec) -> str | None:
         """Why one more request is too many. An empty queue takes a request of any length."""
@@ -131,9 +131,10 @@ class Waiting:
         for whose, load, most_requests, most_tokens in caps:
             if most_requests is not None and load.requests >= most_requests:
                 return f"{load.requests} requests{whose} are waiting already, which is the limit"
-            if most_tokens is not None and load.requests and load.tokens + len(spec.prompt) > most_tokens:
+            new_tokens = len(spec.known(spec.trunk))
+            if most_tokens is not None and load.requests and load.tokens + new_tokens > most_tokens:
                 return (
-                    f"{load.tokens} prompt tokens{whose} are waiting already; {len(spec.prompt)} more would be above the "
+                    f"{load.tokens} prompt tokens{whose} are waiting already; {new_tokens} more would be above the "
                     f"limit of {most_tokens}"
                 )
         return None

@@ -77,10 +77,11 @@ class _Observer:
     def see(self, moment: Moment) -> None:
         match moment.entry:
             case Submit(now, spec):
-                asked = Asked(now, replace(spec, id=str(len(self.requests))))
+                beginnings = {branch: list(tokens) for branch, tokens in enumerate(spec.held)}
+                asked = Asked(now, replace(spec, id=str(len(self.requests))), beginnings)
                 self.requests.append(asked)
                 self._live[spec.id] = asked
-                self.meter.arrive(spec.id, spec.n, now)
+                self.meter.arrive(spec.id, spec.n - len(spec.ended), now)
             case Plan(now, name):
                 self._see_plan(name, now, moment)
             case Apply(now, StepDone() as done):
@@ -117,7 +118,7 @@ class _Observer:
                 case Finished():
                     asked.reasons[output.branch] = output.reason
                     del asked.answers.setdefault(output.branch, [])[output.num_tokens :]
-                    if len(asked.reasons) == asked.spec.n:
+                    if len(asked.reasons) == asked.spec.n - len(asked.spec.ended):
                         asked.ended_at = now
                 case Refused():
                     asked.is_refused = True
