@@ -2,6 +2,9 @@
 
 A request has n branches; each is an answer of its own, with its own text, stop strings and end. The stream begins once
 and ends once, when all branches have ended.
+
+A client that resumes an answer holds its beginning. The same outputs are taken for it, from the first token on, so that
+text, stop strings and counts are those of the whole answer; only what the client holds is not said again.
 """
 
 import time
@@ -23,11 +26,12 @@ class Begin:
     prompt_tokens: int
     cached_tokens: int
     queued: float
+    seed: int = 0
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text and tokens to append to a branch's answer."""
+    """Text and tokens to append to a branch's answer. One without tokens is what the branch held back until its end."""
 
     branch: int
     text: str
@@ -80,28 +84,53 @@ class Branch:
         self._detokenizer = Detokenizer(model.vocabulary, skip_special_tokens=parsed.skip_special_tokens)
         self._stops = StopScanner(parsed.stops, include=parsed.include_stop)
         self._stop: str | None = None
-        self._num_shown = 0
+        self._num_held = len(parsed.spec.held[number]) if parsed.spec.held else 0
+        """Tokens that the client has already."""
+        self._num_shown = self._num_held
         self._text: list[str] = []
         self._tokens: list[int] = []
+        self._last_token: int | None = None
+        self._rest = ""
 
     def add(self, token: int) -> Cut | None:
         """Takes a token; a cut where it completes a stop string. After that nothing more is taken."""
         if self._stop is not None:
             return None
         self.num_tokens += 1
-        self._tokens.append(token)
-        if token in self._parsed.spec.stop_token_ids and not self._parsed.include_stop:
-            return None
-        text, self._stop = self._stops.push(self._detokenizer.push(token))
-        self._text.append(text)
+        self._last_token = token
+        is_silent = token in self._parsed.spec.stop_token_ids and not self._parsed.include_stop
+        text = "" if is_silent else self._push(token)
+        if self.num_tokens > self._num_held:
+            self._text.append(text)
+            self._tokens.append(token)
         return None if self._stop is None else Cut(self.number, self.num_tokens)
+
+    def _push(self, token: int) -> str:
+        text, self._stop = self._stops.push(self._detokenizer.push(token))
+        return text
+
+    def reached(self, most_tokens: int) -> Finished | None:
+        """How the branch ended, if its tokens alone say so. `most_tokens`: of an answer without a limit of its own."""
+        spec = self._parsed.spec
+        reason = None
+        if self._stop is not None or self._last_token in spec.stop_token_ids:
+            reason = FinishReason.STOP
+        elif self.num_tokens >= (spec.max_tokens or most_tokens):
+            reason = FinishReason.LENGTH
+        if reason is None or self.end is not None:
+            return None
+        stop_token = self._last_token if self._stop is None and reason is FinishReason.STOP else None
+        return Finished(spec.id, self.number, reason, self.num_tokens, 0, stop_token)
 
     def finish(self, finished: Finished) -> None:
         """The core has ended the branch. Raises RequestError for an end that is an error."""
         if self._stop is None:
             _raise_failures(finished.reason)
+        if self.num_tokens < self._num_held:
+            raise errors.InvalidRequest("resume_from goes on after the end of the answer")
+        if self._stop is None:
             rest, self._stop = self._stops.push(self._detokenizer.flush())
-            self._text += [rest, self._stops.flush()]
+            self._rest = rest + self._stops.flush()
         if self._stop is None:
             self.end = BranchEnd(finished.reason, None, finished.stop_token)
         else:
@@ -110,13 +139,17 @@ class Branch:
     def pieces(self) -> list[Piece]:
         """What came since the last piece, if it is worth a message: at the end, or when enough tokens are there."""
         text, tokens = "".join(self._text), tuple(self._tokens)
-        is_due = len(tokens) >= self._parsed.stream_interval if self.end is None else bool(tokens or text)
-        if not is_due:
-            return []
+        if len(tokens) < (self._parsed.stream_interval if self.end is None else 1):
+            return self._last_piece()
         piece = Piece(self.number, text, tokens, self._num_shown)
         self._num_shown += len(tokens)
         self._text, self._tokens = [], []
-        return [piece]
+        return [piece, *self._last_piece()]
+
+    def _last_piece(self) -> list[Piece]:
+        """What was held back, once the end has made it certain. By itself, so that whoever resumes can tell it apart."""
+        rest, self._rest = self._rest, ""
+        return [Piece(self.number, rest, (), self._num_shown)] if rest else []
 
 
 class Answer:
@@ -126,7 +159,10 @@ class Answer:
         self.is_ended = False
         self._cuts: list[Cut] = []
         self._branches = [Branch(number, model, parsed) for number in range(parsed.spec.n)]
+        self._spec = parsed.spec
         self._num_prompt = len(parsed.spec.prompt)
+        self._room = model.max_context - self._num_prompt
+        self._has_begun = False
         self._arrived_at = time.monotonic()
         self._first_token_at: float | None = None
         self._queued = 0.0
@@ -135,27 +171,31 @@ class Answer:
 
     def take(self, outputs: list[Output]) -> list[Event]:
         """The events that these outputs make. Raises RequestError for an end that is an error."""
-        events: list[Event] = []
+        has_started = False
         for output in outputs:
             match output:
                 case Started():
-                    self._queued, self._cached = output.queued, output.cached
-                    events.append(Begin(self._num_prompt, output.cached, output.queued))
+                    self._queued, self._cached, has_started = output.queued, output.cached, True
                 case Committed():
                     self._add(output)
                 case Finished():
                     self._preemptions = max(self._preemptions, output.preemptions)
                     self._branches[output.branch].finish(output)
                 case Refused():
-                    self.is_ended = output.reason != "STOPPED"
                     raise _refusal(output)
-        for branch in self._branches:
-            events += branch.pieces()
+        events: list[Event] = [piece for branch in self._branches for piece in branch.pieces()]
         ends = tuple(branch.end for branch in self._branches if branch.end is not None)
         if len(ends) == len(self._branches):
             self.is_ended = True
             events.append(self._end(ends))
+        if not self._has_begun and (has_started or events):
+            self._has_begun = True
+            events.insert(0, Begin(self._num_prompt, self._cached, self._queued, self._spec.sampling.seed))
         return events
+
+    def reached_ends(self) -> list[Finished]:
+        """Of the branches that are whole by the tokens they have, which what is known of a resumed answer may be."""
+        return [end for branch in self._branches if (end := branch.reached(self._room)) is not None]
 
     def take_cuts(self) -> list[Cut]:
         """What the core must be told: each cut once, but none of a branch that has ended meanwhile."""

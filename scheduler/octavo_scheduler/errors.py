@@ -6,7 +6,9 @@ OctavoError
     ├── InvalidRequest        INVALID_ARGUMENT     the request itself is wrong
     ├── ModelNotFound         NOT_FOUND            no model of that name is served here
     ├── UnknownName           NOT_FOUND            an operator named a worker or a pin that is not here
+    ├── NameTaken             ALREADY_EXISTS       another request has this request_id
     ├── Overloaded            RESOURCE_EXHAUSTED   the queue is full; try later
+    ├── SlowReader            RESOURCE_EXHAUSTED   the client did not read its stream
     ├── Unavailable           UNAVAILABLE          the scheduler is shutting down
     ├── DeadlineExceeded      DEADLINE_EXCEEDED    the request ran out of time
     └── RequestFailed         INTERNAL             the workers could not compute it
@@ -55,6 +57,10 @@ class UnknownName(RequestError):
     status = grpc.StatusCode.NOT_FOUND
 
 
+class NameTaken(RequestError):
+    status = grpc.StatusCode.ALREADY_EXISTS
+
+
 class Overloaded(RequestError):
     """`retry_after`: seconds after which there may well be room."""
 
@@ -63,6 +69,10 @@ class Overloaded(RequestError):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class SlowReader(RequestError):
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class Unavailable(RequestError):

@@ -1,44 +1,33 @@
 """The asyncio side of the scheduler: streams of answers, fed by the loop's thread.
 
-One `call_soon_threadsafe` per step brings all outputs; each is put into the stream of its request. What a reader has not
-taken yet is coalesced into one piece. A stream that is left before its end aborts its request, which frees its pages.
+One `call_soon_threadsafe` per step brings all outputs; each is put into the transcript of its request, which its readers
+follow. What a reader has not taken yet is coalesced into one piece. When the last reader leaves before the end, the request
+is aborted, which frees its pages; its tokens are kept for a while if it has a name, and whoever asks again goes on after
+them.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from octavo_scheduler import errors
 from octavo_scheduler.answer import Answer, Event
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
-from octavo_scheduler.limits import MAX_REQUEST_SECONDS
+from octavo_scheduler.kept import Kept
+from octavo_scheduler.limits import MAX_REQUEST_SECONDS, STREAM_BUFFER_BYTES
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed
+from octavo_scheduler.transcript import Reader, Transcript
 
 Post = Callable[[Callable[[Core, float], list[Output]]], None]
 
 
-@dataclass(eq=False)
-class Inbox:
-    """What the core said about one request and its reader has not taken yet. `label`: what the client calls the request."""
-
-    label: str
-    outputs: list[Output] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def put(self, output: Output) -> None:
-        self.outputs.append(output)
-        self.arrived.set()
-
-    async def take(self) -> list[Output]:
-        await self.arrived.wait()
-        self.arrived.clear()
-        outputs, self.outputs = self.outputs, []
-        return outputs
+ID_BYTES = 5
+"""Of a token id in a message, at most."""
 
 
 class Front:
@@ -47,7 +36,13 @@ class Front:
     def __init__(self, model: ServedModel, post: Post) -> None:
         self.model = model
         self.is_draining = False
-        self.inboxes: dict[str, Inbox] = {}
+        self.kept = Kept()
+        self.live: dict[str, Transcript] = {}
+        """What the core is at work on, by id."""
+        self._labels: dict[str, str] = {}
+        self._num_readers = 0
+        self._most_tokens = max(1, STREAM_BUFFER_BYTES // 2 // (model.vocabulary.longest_token + ID_BYTES))
+        """Of one message."""
         self._post = post
         self._event_loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
@@ -59,21 +54,29 @@ class Front:
 
     def _put(self, outputs: list[Output]) -> None:
         for output in outputs:
-            inbox = self.inboxes.get(output.request)
-            if inbox is not None:
-                inbox.put(output)
+            transcript = self.live.get(output.request)
+            if transcript is not None:
+                transcript.put(output)
+                if not transcript.run:
+                    self._end_run(output.request)
+
+    def _end_run(self, run: str) -> None:
+        del self.live[run]
+        del self._labels[run]
 
     async def drain(self, grace: float) -> None:
-        """Refuses new requests and waits until the running ones have ended, at most `grace` seconds."""
+        """Refuses new requests and waits until the running ones have ended, at most `grace` seconds; then cuts them off."""
         self.is_draining = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
-        for request, inbox in self.inboxes.items():
-            inbox.put(Refused(request, "STOPPED", "the scheduler stopped before the answer was complete"))
+        sentence = "the scheduler stopped before the answer was complete; ask again with resume_from"
+        for run in list(self.live):
+            self._put([Refused(run, "STOPPED", sentence)])
+            self._abort(run)
 
     def labels(self) -> dict[str, str]:
         """What clients call the requests that are alive, by id. Not all of them are known to the core already, or still."""
-        return {request: inbox.label for request, inbox in self.inboxes.items()}
+        return dict(self._labels)
 
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""
@@ -83,26 +86,65 @@ class Front:
         now = time.monotonic()
         return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)
 
-    async def stream(self, parsed: Parsed) -> AsyncIterator[Event]:
-        """Begin, pieces, End. Raises RequestError where the request cannot be served."""
-        spec = parsed.spec
-        inbox = self.inboxes[spec.id] = Inbox(parsed.label)
-        self._idle.clear()
+    async def stream(self, parsed: Parsed, on_overflow: Callable[[], object] = lambda: None) -> AsyncGenerator[Event]:
+        """Begin, pieces, End. Raises RequestError where the request cannot be served.
+
+        `on_overflow` is called when too much comes while the caller is busy with an event.
+        """
+        transcript = self.kept.open(parsed)
+        parsed = _with_seed(parsed, transcript.seed)
+        reader = Reader(transcript, parsed.spec.id, self._most_tokens, on_overflow)
         answer = Answer(self.model, parsed)
+        self._enter(transcript, reader)
         try:
-            self._post(lambda core, now: core.submit(spec, now))
             while not answer.is_ended:
-                events = answer.take(await inbox.take())
+                if reader.is_up_to_date and not transcript.run:
+                    self._go_on(transcript, parsed, answer)
+                events = answer.take(await reader.take())
                 for cut in answer.take_cuts():
-                    self._abort(spec.id, at=cut.at, branch=cut.branch)
+                    self._abort(transcript.run, at=cut.at, branch=cut.branch)
                 for event in events:
                     yield event
         finally:
-            del self.inboxes[spec.id]
-            if not self.inboxes:
-                self._idle.set()
-            if not answer.is_ended:
-                self._abort(spec.id)
+            self._leave(transcript, reader, parsed)
+
+    def _go_on(self, transcript: Transcript, parsed: Parsed, answer: Answer) -> None:
+        """Has the core compute what is not known yet, if there is any such thing."""
+        for end in answer.reached_ends():
+            transcript.put(end)
+        if transcript.is_whole:
+            return
+        run, ended = parsed.spec.id, frozenset(transcript.ends)
+        known = [() if branch in ended else tuple(tokens) for branch, tokens in enumerate(transcript.tokens)]
+        spec = replace(parsed.spec, held=tuple(known) if any(known) or ended else (), ended=ended)
+        transcript.run, transcript.failure = run, None
+        self.live[run] = transcript
+        self._labels[run] = parsed.label
+        self._post(lambda core, now: core.submit(spec, now))
+
+    def _enter(self, transcript: Transcript, reader: Reader) -> None:
+        transcript.readers.add(reader)
+        self._num_readers += 1
+        self._idle.clear()
+
+    def _leave(self, transcript: Transcript, reader: Reader, parsed: Parsed) -> None:
+        transcript.readers.discard(reader)
+        self._num_readers -= 1
+        if not self._num_readers:
+            self._idle.set()
+        if transcript.readers:
+            return
+        if transcript.run:
+            self._abort(transcript.run)
+            self._end_run(transcript.run)
+            transcript.run = ""
+        self.kept.leave(parsed, transcript)
 
     def _abort(self, request: str, at: int | None = None, branch: int = 0) -> None:
         self._post(lambda core, now: core.abort(request, now, at, branch))
+
+
+def _with_seed(parsed: Parsed, seed: int) -> Parsed:
+    """An answer that is there goes on with the seed that it began with."""
+    sampling = replace(parsed.spec.sampling, seed=seed)
+    return replace(parsed, spec=replace(parsed.spec, sampling=sampling))

@@ -35,6 +35,16 @@ MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0
 
+STREAM_BUFFER_BYTES = 64 << 10
+"""What may wait for one reader of a stream: half of it in a message that is on its way, half in tokens that came since."""
+STALLED_SECONDS = 30.0
+"""So long a reader may take for one message; then it is cut off."""
+KEPT_ANSWER_SECONDS = 60.0
+"""So long an answer is known by the name of its request after its last reader has gone."""
+MAX_KEPT_ANSWERS = 4096
+MAX_KEPT_TOKENS = 1 << 20
+"""Of all answers together that have no reader."""
+
 TEMPERATURE = (0.0, 100.0)
 TOP_K = (0, 1 << 20)
 MIN_P = (0.0, 1.0)

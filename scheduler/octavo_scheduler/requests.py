@@ -1,6 +1,6 @@
 """From a client's message to a validated request: everything is checked here, once, and nothing else passes."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import isfinite
 
@@ -20,6 +20,10 @@ class Parsed:
 
     spec: RequestSpec
     label: str
+    name: str = ""
+    """The client's own, by which the answer can be found again; or none."""
+    has_seed: bool = False
+    """The client's own; otherwise it was drawn."""
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -105,13 +109,20 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
     _require(len(scheduling.tenant.encode()) <= limits.MAX_TENANT_BYTES, "tenant is too long")
     _require(len(scheduling.cache_salt.encode()) <= limits.MAX_TENANT_BYTES, "cache_salt is too long")
     ends = frozenset() if stopping.ignore_eos else model.end_token_ids
+    stop_token_ids = ends | _stop_token_ids(model, stopping.stop_token_ids)
+    max_tokens = _max_tokens(model, len(prompt), stopping)
+    n = _num_answers(options.sampling)
+    held = _held(scheduling, n)
+    for tokens in held:
+        _check_held(model, tokens, stop_token_ids, max_tokens or model.max_context - len(prompt))
     spec = RequestSpec(
         id=arrival.id,
         prompt=tuple(prompt),
-        max_tokens=_max_tokens(model, len(prompt), stopping),
-        stop_token_ids=ends | _stop_token_ids(model, stopping.stop_token_ids),
+        max_tokens=max_tokens,
+        stop_token_ids=stop_token_ids,
         sampling=_sampling(model, options.sampling, arrival.seed),
-        n=_num_answers(options.sampling),
+        n=n,
+        held=held,
         priority=scheduling.priority,
         tenant=scheduling.tenant,
         salt=scheduling.cache_salt if scheduling.HasField("cache_salt") else scheduling.tenant,
@@ -122,6 +133,8 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
     return Parsed(
         spec=spec,
         label=label or arrival.id,
+        name=label,
+        has_seed=options.sampling.HasField("seed"),
         stops=_stops(stopping.stop),
         include_stop=stopping.include_stop,
         skip_special_tokens=output.skip_special_tokens if output.HasField("skip_special_tokens") else True,
@@ -142,7 +155,6 @@ def _refuse_unsupported(options: Options) -> None:
         "stopping.min_tokens": options.stopping.min_tokens > 0,
         "output.logprobs": options.output.HasField("logprobs"),
         "output.prompt_logprobs": options.output.HasField("prompt_logprobs"),
-        "scheduling.resume_from": options.scheduling.HasField("resume_from"),
         "constraint": options.constraint.WhichOneof("kind") is not None,
     }
     for name, is_asked in asked.items():
@@ -165,6 +177,22 @@ def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.Sto
 def _num_answers(sampling: inference_pb2.SamplingOptions) -> int:
     _require(sampling.n <= limits.MAX_ANSWERS, f"n is {sampling.n}; it must lie between 1 and {limits.MAX_ANSWERS}")
     return max(sampling.n, 1)
+
+
+def _held(scheduling: inference_pb2.SchedulingOptions, n: int) -> tuple[tuple[int, ...], ...]:
+    """The beginnings of all n answers; nothing when the client holds nothing of any."""
+    others = scheduling.resume_from_others
+    _require(len(others) < n, f"resume_from_others has {len(others)} answers; n is {n}")
+    held = [tuple(some.ids) for some in (scheduling.resume_from, *others)]
+    return (*held, *[()] * (n - len(held))) if any(held) else ()
+
+
+def _check_held(model: ServedModel, tokens: Sequence[int], stop_token_ids: Set[int], most: int) -> None:
+    """What a client says it holds must be something that it can have been sent."""
+    _require(len(tokens) <= most, f"resume_from has {len(tokens)} tokens; the answer has at most {most}")
+    outside = next((token for token in tokens if token >= model.vocab_size), None)
+    _require(outside is None, f"token id {outside} is outside the vocabulary of {model.vocab_size} tokens")
+    _require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer")
 
 
 def _queue_deadline(scheduling: inference_pb2.SchedulingOptions, now: float) -> float | None:

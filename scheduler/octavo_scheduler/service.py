@@ -1,10 +1,10 @@
 """octavo.v1.InferenceService over the front. Thin: messages in, messages out, errors to status codes."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
-import grpc
 from octavo.v1 import inference_pb2 as pb
 from octavo.v1 import inference_pb2_grpc
 
@@ -12,12 +12,13 @@ from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.errors import RequestError
 from octavo_scheduler.front import Front
+from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.requests import Parsed, check_model, parse, parse_messages, parse_prompt
 
 log = logging.getLogger("octavo.scheduler")
 
 Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
-Context = grpc.aio.ServicerContext[Any, Any]
+Message = TypeVar("Message", pb.GenerateStreamResponse, pb.ChatStreamResponse)
 
 FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -39,15 +40,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         except RequestError as error:
             await context.abort(error.status, str(error), error.metadata)
 
-    async def GenerateStream(
-        self, request: pb.GenerateStreamRequest, context: Context
-    ) -> AsyncIterator[pb.GenerateStreamResponse]:
-        try:
-            parsed = self._parse_prompt(request, context)
-            async for event in self._front.stream(parsed):
-                yield pb.GenerateStreamResponse(request_id=parsed.label, **_event(event))
-        except RequestError as error:
-            await context.abort(error.status, str(error), error.metadata)
+    async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Context) -> None:
+        await self._stream(lambda: self._parse_prompt(request, context), pb.GenerateStreamResponse, context)
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:
         try:
@@ -56,13 +50,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         except RequestError as error:
             await context.abort(error.status, str(error), error.metadata)
 
-    async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> AsyncIterator[pb.ChatStreamResponse]:
-        try:
-            parsed = self._parse_chat(request, context)
-            async for event in self._front.stream(parsed):
-                yield pb.ChatStreamResponse(request_id=parsed.label, **_event(event))
-        except RequestError as error:
-            await context.abort(error.status, str(error), error.metadata)
+    async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> None:
+        await self._stream(lambda: self._parse_chat(request, context), pb.ChatStreamResponse, context)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         model = self._front.model
@@ -93,20 +82,31 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         log.info("request %s: %d prompt tokens, seed %d", arrival.id, len(prompt), parsed.spec.sampling.seed)
         return parsed
 
+    async def _stream(self, parse: Callable[[], Parsed], message: type[Message], context: Context) -> None:
+        outlet = Outlet(context)
+        try:
+            parsed = parse()
+            async with aclosing(self._front.stream(parsed, outlet.cut)) as events:
+                async for event in events:
+                    await outlet.write(message(request_id=parsed.label, **_event(event)))
+        except RequestError as error:
+            await outlet.end(error)
+
     async def _whole(self, parsed: Parsed, response: Response) -> Response:
         """The same events as a stream's, gathered."""
         completions = [response.completions.add(branch=branch) for branch in range(parsed.spec.n)]
-        async for event in self._front.stream(parsed):
-            match event:
-                case Piece():
-                    completion = completions[event.branch]
-                    completion.text += event.text
-                    completion.token_ids.extend(event.tokens)
-                case End():
-                    for completion, branch in zip(completions, event.branches, strict=True):
-                        completion.finish.CopyFrom(_finish(branch))
-                    response.usage.CopyFrom(_usage(event))
-                    response.timings.CopyFrom(_timings(event))
+        async with aclosing(self._front.stream(parsed)) as events:
+            async for event in events:
+                match event:
+                    case Piece():
+                        completion = completions[event.branch]
+                        completion.text += event.text
+                        completion.token_ids.extend(event.tokens)
+                    case End():
+                        for completion, branch in zip(completions, event.branches, strict=True):
+                            completion.finish.CopyFrom(_finish(branch))
+                        response.usage.CopyFrom(_usage(event))
+                        response.timings.CopyFrom(_timings(event))
         return response
 
 
@@ -126,7 +126,10 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _start(begin: Begin) -> pb.StreamStart:
     return pb.StreamStart(
-        prompt_tokens=begin.prompt_tokens, cached_tokens=begin.cached_tokens, queue_seconds=begin.queued
+        prompt_tokens=begin.prompt_tokens,
+        cached_tokens=begin.cached_tokens,
+        queue_seconds=begin.queued,
+        seed=begin.seed,
     )
 
 

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from octavo.v1 import step_pb2
+import grpc
+from octavo.v1 import inference_pb2 as pb
+from octavo.v1 import inference_pb2_grpc, step_pb2
 from octavo_client.client import AsyncClient
 from octavo_client.params import SamplingParams
 from octavo_scheduler.config import read_config
@@ -20,22 +22,27 @@ from tests.doubles.paper_worker import PaperWorker
 class PaperService:
     """`client` speaks to it. While `is_open` is not set, the worker keeps its results to itself."""
 
-    def __init__(self, scheduler: Scheduler, client: AsyncClient, worker: PaperWorker) -> None:
+    def __init__(
+        self, scheduler: Scheduler, client: AsyncClient, channel: grpc.aio.Channel, worker: PaperWorker
+    ) -> None:
         self.scheduler = scheduler
         self.client = client
+        self.stub = inference_pb2_grpc.InferenceServiceStub(channel)
         self.is_open = threading.Event()
         self.process = PaperProcess(scheduler.link.address, worker, name="w0", before_result=self._wait)
 
     def _wait(self, plan: step_pb2.StepPlan) -> None:
         self.is_open.wait(30)
 
-    def ask(self, name: str, prompt: list[int], max_tokens: int = 8) -> "asyncio.Task[list[int]]":
+    def ask(self, name: str, prompt: list[int], max_tokens: int = 8, tenant: str = "") -> "asyncio.Task[list[int]]":
         """Asks for an answer under this request_id; the task brings its token ids."""
+        options = SamplingParams(max_tokens=max_tokens, seed=0, ignore_eos=True).as_proto()
+        options.scheduling.tenant = tenant
+        asked = pb.Prompt(token_ids=pb.TokenIds(ids=prompt))
 
         async def answer() -> list[int]:
-            params = SamplingParams(max_tokens=max_tokens, seed=0, ignore_eos=True)
-            output = await self.client.generate({"prompt_token_ids": prompt}, params, request_id=name)
-            return output.outputs[0].token_ids
+            request = pb.GenerateRequest(prompt=asked, options=options, request_id=name)
+            return list((await self.stub.Generate(request)).completions[0].token_ids)
 
         return asyncio.create_task(answer())
 
@@ -47,12 +54,16 @@ class PaperService:
         raise AssertionError("it does not come about")
 
     async def ask_in_one_plan(self, *asked: tuple[str, list[int]]) -> "list[asyncio.Task[list[int]]]":
-        """Asks for these answers, in this order. All that fit begin with the same plan, whose result the worker keeps."""
+        """Asks for these answers, in this order. All that fit begin with the same plan, whose result the worker keeps.
+
+        Those of one name are asked for by tenants of their own.
+        """
         requests = self.scheduler.loop.core.requests
         await self.client.drain_worker("w0")
         tasks = []
-        for name, prompt in asked:
-            tasks.append(self.ask(name, prompt))
+        names = [name for name, _ in asked]
+        for number, (name, prompt) in enumerate(asked):
+            tasks.append(self.ask(name, prompt, tenant=str(number) if name in names[:number] else ""))
             await self.until(lambda: len(requests) == len(tasks))
         await self.client.resume_worker("w0")
         await self.until(lambda: bool(self.scheduler.loop.core.workers["w0"].running))
@@ -66,8 +77,8 @@ async def paper_service(model: ServedModel, folder: Path, worker: PaperWorker) -
         read_config(["--model", "tiny", "--listen", f"unix:{folder}/g", "--workers", f"ipc://{folder}/w"]), model
     )
     await scheduler.start()
-    async with AsyncClient(scheduler.address) as client:
-        service = PaperService(scheduler, client, worker)
+    async with AsyncClient(scheduler.address) as client, grpc.aio.insecure_channel(scheduler.address) as channel:
+        service = PaperService(scheduler, client, channel, worker)
         await service.until(lambda: "w0" in scheduler.loop.core.workers)
         yield service
         service.is_open.set()

@@ -100,7 +100,8 @@ def test_the_stream_ends_once_with_all_branches_in_order_whichever_ended_first(
 
 def test_a_branch_may_end_before_it_said_anything(model: ServedModel) -> None:
     events = Answer(model, request(3)).take([finished(branch, FinishReason.CANCELLED) for branch in range(3)])
-    (end,) = events
+    begin, end = events
+    assert isinstance(begin, Begin)
     assert isinstance(end, End)
     assert (end.completion_tokens, len(end.branches)) == (0, 3)
 
@@ -109,6 +110,7 @@ def test_the_interval_between_pieces_counts_for_each_branch_alone(model: ServedM
     ids = model.vocabulary.encode("xyz")
     assert len(ids) == 3
     answer = Answer(model, request(2, stream_interval=3))
+    answer.take([STARTED])
     assert answer.take([*committed(0, 0, ids[:2]), *committed(1, 0, ids[:2])]) == []
     assert answer.take(committed(1, 2, ids[2:])) == [Piece(1, "xyz", tuple(ids), 0)]
     assert answer.take([finished(0)]) == [Piece(0, "xy", tuple(ids[:2]), 0)]

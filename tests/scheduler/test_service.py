@@ -250,12 +250,14 @@ async def test_a_cancelled_stream_gives_the_pages_of_all_its_branches_back(runni
 async def test_RI01_RI02_requests_under_one_name_in_one_moment_each_get_their_own_answer(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of arrivals stands still and all clients choose the same id, which is no more than a label."""
+    """The clock of arrivals stands still and the clients of all tenants choose the same id."""
     moment = time.monotonic()
     monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=lambda: moment))
     asked = [[number, 7, number] for number in range(50)]
-    calls = [running.stub.Generate(pb.GenerateRequest(**request(ids, 4), request_id="same")) for ids in asked]
-    responses = await asyncio.gather(*calls)
+    messages = [pb.GenerateRequest(**request(ids, 4), request_id="same") for ids in asked]
+    for number, message in enumerate(messages):
+        message.options.scheduling.tenant = f"tenant {number}"
+    responses = await asyncio.gather(*map(running.stub.Generate, messages))
     assert [list(r.completions[0].token_ids) for r in responses] == [answer(ids, 4) for ids in asked]
     assert {r.request_id for r in responses} == {"same"}
     ids = [running.scheduler.front.arrival(None).id for _ in range(50)]
@@ -292,7 +294,7 @@ async def test_CA01_a_cancelled_stream_gives_its_pages_back(running: Running) ->
     status = await running.until_free()
     assert status.counters.cancelled == 12
     assert status.counters.accepted == status.counters.ended == 12
-    assert not running.scheduler.front.inboxes
+    assert not running.scheduler.front.live
 
 
 async def test_CA02_a_stream_that_ends_by_itself_is_not_aborted(running: Running) -> None:
@@ -396,9 +398,9 @@ async def test_preemptions_are_reported_also_for_an_answer_that_a_stop_string_en
     async with grpc.aio.insecure_channel(scheduler.address) as channel:
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         first = stub.Generate(pb.GenerateRequest(**request([8] * 34, 35)))
-        await until(lambda: len(scheduler.front.inboxes) == 1)
+        await until(lambda: len(scheduler.front.live) == 1)
         second = stub.Generate(pb.GenerateRequest(**request([9] * 34, 35, stop=[stop])))
-        await until(lambda: len(scheduler.front.inboxes) == 2)
+        await until(lambda: len(scheduler.front.live) == 2)
         worker = PaperProcess(scheduler.link.address, PaperWorker(page_size=16, pages=7))
         _, stopped = await asyncio.gather(first, second)
     assert stopped.completions[0].finish.reason == pb.FINISH_REASON_STOP

@@ -103,18 +103,20 @@ class OutputOptions(_message.Message):
     def __init__(self, logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., skip_special_tokens: _Optional[bool] = ..., stream_interval: _Optional[int] = ...) -> None: ...
 
 class SchedulingOptions(_message.Message):
-    __slots__ = ("priority", "tenant", "cache_salt", "resume_from", "queue_seconds")
+    __slots__ = ("priority", "tenant", "cache_salt", "resume_from", "queue_seconds", "resume_from_others")
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     RESUME_FROM_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FROM_OTHERS_FIELD_NUMBER: _ClassVar[int]
     priority: int
     tenant: str
     cache_salt: str
     resume_from: TokenIds
     queue_seconds: float
-    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_from: _Optional[_Union[TokenIds, _Mapping]] = ..., queue_seconds: _Optional[float] = ...) -> None: ...
+    resume_from_others: _containers.RepeatedCompositeFieldContainer[TokenIds]
+    def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., cache_salt: _Optional[str] = ..., resume_from: _Optional[_Union[TokenIds, _Mapping]] = ..., queue_seconds: _Optional[float] = ..., resume_from_others: _Optional[_Iterable[_Union[TokenIds, _Mapping]]] = ...) -> None: ...
 
 class OutputConstraint(_message.Message):
     __slots__ = ("json_schema", "regex", "grammar", "choice")
@@ -211,14 +213,16 @@ class Completion(_message.Message):
     def __init__(self, branch: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[PositionLogprobs, _Mapping]]] = ...) -> None: ...
 
 class StreamStart(_message.Message):
-    __slots__ = ("prompt_tokens", "cached_tokens", "queue_seconds")
+    __slots__ = ("prompt_tokens", "cached_tokens", "queue_seconds", "seed")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     cached_tokens: int
     queue_seconds: float
-    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ...) -> None: ...
+    seed: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("branch", "text", "token_ids", "first_index", "logprobs")

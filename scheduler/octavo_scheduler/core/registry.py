@@ -81,7 +81,10 @@ class Registry:
         self._retire(request)
         if reason is FinishReason.CANCELLED:
             self.counters.cancelled += 1
-        return [*finished, *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in sorted(unborn))]
+        return [
+            *finished,
+            *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in sorted(unborn)),
+        ]
 
     def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
         """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""

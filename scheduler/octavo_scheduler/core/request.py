@@ -94,7 +94,7 @@ class Request:
         return self.spec.n - len(self.sequences)
 
     def branch_off(self, upto: int) -> "list[Sequence]":
-        """Makes the sequences of the branches before `upto` that are not there yet. Returns those that are to be computed."""
+        """Makes the sequences of further branches, those before `upto`. Returns those that are to be computed."""
         new = [Sequence.of(self, branch) for branch in range(len(self.sequences), upto)]
         self.sequences += new
         for sequence in new:
