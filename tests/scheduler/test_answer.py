@@ -1,6 +1,7 @@
 """Branches of one request: each with its own text, stop strings and end; one stream that ends with the last of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ STARTED = Started("r", 0.25, 2)
 
 
 def request(n: int, stops: Sequence[str] = (), **changes: Any) -> Parsed:
-    spec = RequestSpec(id="r", prompt=(5, 6, 7), n=n, stop_token_ids=frozenset({2}))
+    max_tokens = changes.pop("max_tokens", None)
+    spec = RequestSpec(id="r", prompt=(5, 6, 7), n=n, stop_token_ids=frozenset({2}), max_tokens=max_tokens)
     settings: dict[str, Any] = {"include_stop": False, "skip_special_tokens": False, "stream_interval": 1, **changes}
     return Parsed(spec=spec, label="r", stops=tuple(stops), **settings)
 
@@ -128,3 +130,48 @@ def test_the_interval_between_pieces_counts_for_each_branch_alone(model: ServedM
 def test_an_error_of_any_branch_is_the_requests(model: ServedModel, last: Output, error: type[RequestError]) -> None:
     with pytest.raises(error):
         Answer(model, request(2)).take([STARTED, finished(0), last])
+
+
+UNUSUAL = "n\u00e9e \u00e0 S\u00e8te \u4e00\u4e8c\u4e09 \U0001f642\U0001f643 the end of it all"
+
+
+@pytest.mark.parametrize("stops", [(), ("\u4e8c\u4e09 ",), ("of a", "of all"), ("missing",)])
+@pytest.mark.parametrize("changes", [{}, {"include_stop": True}, {"stream_interval": 3}])
+def test_resumed_after_any_token_text_stops_and_counts_are_those_of_the_whole_answer(
+    model: ServedModel, stops: Sequence[str], changes: dict[str, Any]
+) -> None:
+    """Seams inside characters and inside stop strings."""
+    ids = model.vocabulary.encode(UNUSUAL)
+    whole = Answer(model, request(1, stops, **changes))
+    events = whole.take([STARTED, *committed(0, 0, ids), finished(0)])
+    text, end = texts(events, 1)[0], events[-1]
+    assert isinstance(end, End)
+    for place in range(1, end.completion_tokens + 1):
+        before = Answer(model, request(1, stops, **{**changes, "stream_interval": 1}))
+        shown = texts(before.take([STARTED, *committed(0, 0, ids[:place])]), 1)[0]
+        asked = request(1, stops, **changes)
+        resumed = Answer(model, replace(asked, spec=replace(asked.spec, held=(tuple(ids[:place]),))))
+        events = resumed.take([STARTED, *committed(0, 0, ids), finished(0)])
+        pieces = [event for event in events if isinstance(event, Piece)]
+        assert shown + texts(events, 1)[0] == text
+        assert [token for piece in pieces for token in piece.tokens] == ids[place : end.completion_tokens]
+        assert all(piece.first_index >= place for piece in pieces)
+        assert isinstance(events[-1], End)
+        assert (events[-1].branches, events[-1].completion_tokens) == (end.branches, end.completion_tokens)
+
+
+def test_what_is_held_back_until_the_end_comes_by_itself(model: ServedModel) -> None:
+    """So that a client that lost the end, but holds all tokens, can tell whether it has this too."""
+    ids = model.vocabulary.encode("one tw")
+    events = Answer(model, request(1, ["two"])).take([STARTED, *committed(0, 0, ids), finished(0)])
+    assert events[1:3] == [Piece(0, "one ", tuple(ids), 0), Piece(0, "tw", (), len(ids))]
+
+
+def test_a_branch_knows_by_its_tokens_alone_that_it_is_whole(model: ServedModel) -> None:
+    ids = model.vocabulary.encode("one two")
+    answer = Answer(model, request(4, ["two"], max_tokens=len(ids)))
+    assert answer.reached_ends() == []
+    answer.take([*committed(0, 0, ids), *committed(1, 0, [*ids[:2], 2]), *committed(2, 0, [9] * len(ids))])
+    ends = [(end.branch, end.reason, end.num_tokens, end.stop_token) for end in answer.reached_ends()]
+    stop, length = FinishReason.STOP, FinishReason.LENGTH
+    assert ends == [(0, stop, len(ids), None), (1, stop, 3, 2), (2, length, len(ids), None)]

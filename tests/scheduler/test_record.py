@@ -17,6 +17,7 @@ from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
 from octavo_scheduler.offline.replay import replay
+from octavo_scheduler.offline.traffic import read_traffic
 from octavo_scheduler.pseudonyms import STOP, Pseudonyms
 from octavo_scheduler.record import Recorder
 
@@ -100,10 +101,40 @@ def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:
     assert not {*said} & {*table.tokens["a"]}
 
 
+def test_the_beginnings_of_resumed_answers_are_hidden_and_replayed_alike(tmp_path: Path) -> None:
+    """A second request goes on like the first, so that it finds pages of its answer; both have the same pseudonyms."""
+    table, recorder = recorded(tmp_path / "log")
+    prompt = [811, 812, 813, 814, 815]
+    table.submit("a", prompt, 12, seed=3)
+    table.run()
+    whole = table.tokens["a"]
+    held = (tuple(whole[:9]), (), ())
+    table.submit("b", prompt, 12, seed=3, n=3, held=held, ended=frozenset({1}))
+    table.tokens["b"] = list(held[0])
+    table.run()
+    assert table.tokens["b"] == whole
+    recorder.close()
+    _, second = submissions(tmp_path / "log")
+    assert [len(tokens) for tokens in second.held] == [9, 0, 0]
+    assert not {*second.held[0]} & {*whole}
+    assert second.held[0] == tuple(token for done in results(tmp_path / "log") for token in done.tokens)[:9]
+    assert replay(EventLog(tmp_path / "log")).difference is None
+    asked = read_traffic(EventLog(tmp_path / "log")).requests[1]
+    assert [len(asked.answers.get(branch, [])) for branch in range(3)] == [12, 0, 12]
+    assert asked.ended_at is not None
+
+
 def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
-    said_as_it_is = {"Joined.weights_digest", "Joined.kernels", "RequestSpec.id", "Pin.name", "Unpin.name"}
-    hidden = {f"RequestSpec.{name}" for name in ("prompt", "stop_token_ids", "tenant", "salt")}
+    said_as_it_is = {
+        "Joined.weights_digest",
+        "Joined.kernels",
+        "RequestSpec.id",
+        "RequestSpec.ended",
+        "Pin.name",
+        "Unpin.name",
+    }
+    hidden = {f"RequestSpec.{name}" for name in ("prompt", "held", "stop_token_ids", "tenant", "salt")}
     hidden |= {"StepDone.tokens", "Pin.tokens", "Pin.salt"}
     found = {
         f"{kind.__name__}.{name}"
