@@ -36,6 +36,9 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # A scheduler that restarts is back within seconds; gRPC's own pauses grow to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.enable_retries", 1),
     ("grpc.service_config", json.dumps(SERVICE_CONFIG)),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Iterable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,7 @@ from octavo_client.addresses import DEFAULT_ADDRESS
 from octavo_client.channel import call_metadata, open_channel
 from octavo_client.errors import RequestError, from_status
 from octavo_client.params import SamplingParams
+from octavo_client.resume import gathered, resumed
 
 # How gRPC's own words begin when it cannot connect; a server that refuses has words of its own.
 NOBODY_THERE = re.compile("(?i)connections to all backends failing|failed to connect to all addresses")
@@ -34,10 +36,16 @@ class AsyncClient:
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
         model: str = "",
+        resume: bool = False,
     ) -> None:
-        """`address` is "HOST:PORT" or "unix:PATH"; `model` a name of list_models(), empty for the only one."""
+        """`address` is "HOST:PORT" or "unix:PATH"; `model` a name of list_models(), empty for the only one.
+
+        With `resume`, answers go on after a lost connection or a restart of the scheduler, which callers do not notice;
+        each call may say otherwise.
+        """
         self.address = address
         self.model = model
+        self.resume = resume
         self._metadata = call_metadata(token_file)
         self._channel = open_channel(address, ca_file)
         self._inference = inference_pb2_grpc.InferenceServiceStub(self._channel)
@@ -62,8 +70,12 @@ class AsyncClient:
         *,
         timeout: float | None = None,
         request_id: str = "",
+        resume: bool | None = None,
     ) -> results.RequestOutput:
         """Continues a prompt and returns the whole answer. Without `params` the server's defaults hold."""
+        if self._resumes(resume):
+            events = self.stream(prompt, params, timeout=timeout, request_id=request_id, resume=True)
+            return await gathered(events, prompt)
         request = pb.GenerateRequest(
             model=self.model, prompt=prompts.as_proto(prompt), options=_options(params), request_id=request_id
         )
@@ -76,12 +88,13 @@ class AsyncClient:
         *,
         timeout: float | None = None,
         request_id: str = "",
+        resume: bool | None = None,
     ) -> AsyncGenerator[results.Event]:
         """Continues a prompt and yields one Start, Deltas and one End. To leave early for certain, `aclose()` it."""
         request = pb.GenerateStreamRequest(
             model=self.model, prompt=prompts.as_proto(prompt), options=_options(params), request_id=request_id
         )
-        return self._events(self._inference.GenerateStream, request, timeout)
+        return self._stream(self._inference.GenerateStream, request, timeout, resume)
 
     async def chat(
         self,
@@ -90,8 +103,12 @@ class AsyncClient:
         *,
         timeout: float | None = None,
         request_id: str = "",
+        resume: bool | None = None,
     ) -> results.RequestOutput:
         """Answers a conversation, through the model's chat template, and returns the whole answer."""
+        if self._resumes(resume):
+            events = self.chat_stream(messages, params, timeout=timeout, request_id=request_id, resume=True)
+            return await gathered(events, None)
         request = pb.ChatRequest(
             model=self.model,
             messages=prompts.messages_as_proto(messages),
@@ -107,6 +124,7 @@ class AsyncClient:
         *,
         timeout: float | None = None,
         request_id: str = "",
+        resume: bool | None = None,
     ) -> AsyncGenerator[results.Event]:
         """Answers a conversation like chat(), yielding events like stream()."""
         request = pb.ChatStreamRequest(
@@ -115,7 +133,7 @@ class AsyncClient:
             options=_options(params),
             request_id=request_id,
         )
-        return self._events(self._inference.ChatStream, request, timeout)
+        return self._stream(self._inference.ChatStream, request, timeout, resume)
 
     async def list_models(self, *, timeout: float | None = None) -> list[pb.Model]:
         """Returns the models served here."""
@@ -173,6 +191,16 @@ class AsyncClient:
     async def resume_worker(self, worker_id: str, *, timeout: float | None = None) -> None:
         """Gives a draining worker new requests again."""
         await self._call(self._admin.ResumeWorker, admin_pb2.ResumeWorkerRequest(worker_id=worker_id), timeout)
+
+    def _resumes(self, resume: bool | None) -> bool:
+        return self.resume if resume is None else resume
+
+    def _stream(
+        self, method: Any, request: Any, timeout: float | None, resume: bool | None
+    ) -> AsyncGenerator[results.Event]:
+        if self._resumes(resume):
+            return resumed(partial(self._events, method), request, timeout)
+        return self._events(method, request, timeout)
 
     async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
         try:

@@ -78,6 +78,8 @@ class Start:
     prompt_tokens: int
     cached_tokens: int
     queue_seconds: float
+    seed: int = 0
+    """Of its random numbers; resuming asks for it."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def stream_event(response: pb.GenerateStreamResponse | pb.ChatStreamResponse) ->
     match response.WhichOneof("event"):
         case "start":
             start = response.start
-            return Start(response.request_id, start.prompt_tokens, start.cached_tokens, start.queue_seconds)
+            return Start(response.request_id, start.prompt_tokens, start.cached_tokens, start.queue_seconds, start.seed)
         case "delta":
             delta = response.delta
             tokens = list(delta.token_ids)

@@ -94,9 +94,10 @@ class Client:
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
         model: str = "",
+        resume: bool = False,
     ) -> None:
         self.address = address
-        self._client = run(_make(address, ca_file, token_file, model))
+        self._client = run(_make(address, ca_file, token_file, model, resume))
 
     def __enter__(self) -> Self:
         return self
@@ -111,16 +112,28 @@ class Client:
         run(self._client.close())
 
     def generate(
-        self, prompt: prompts.Prompt, params: SamplingParams | None = None, *, timeout: float | None = None
+        self,
+        prompt: prompts.Prompt,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,
+        request_id: str = "",
+        resume: bool | None = None,
     ) -> results.RequestOutput:
         """Continues a prompt and returns the whole answer."""
-        return run(self._client.generate(prompt, params, timeout=timeout))
+        return run(self._client.generate(prompt, params, timeout=timeout, request_id=request_id, resume=resume))
 
     def stream(
-        self, prompt: prompts.Prompt, params: SamplingParams | None = None, *, timeout: float | None = None
+        self,
+        prompt: prompts.Prompt,
+        params: SamplingParams | None = None,
+        *,
+        timeout: float | None = None,
+        request_id: str = "",
+        resume: bool | None = None,
     ) -> Iterator[results.Event]:
         """Continues a prompt and yields one Start, Deltas and one End."""
-        return _iterate(self._client.stream(prompt, params, timeout=timeout))
+        return _iterate(self._client.stream(prompt, params, timeout=timeout, request_id=request_id, resume=resume))
 
     def chat(
         self,
@@ -128,9 +141,11 @@ class Client:
         params: SamplingParams | None = None,
         *,
         timeout: float | None = None,
+        request_id: str = "",
+        resume: bool | None = None,
     ) -> results.RequestOutput:
         """Answers a conversation and returns the whole answer."""
-        return run(self._client.chat(messages, params, timeout=timeout))
+        return run(self._client.chat(messages, params, timeout=timeout, request_id=request_id, resume=resume))
 
     def chat_stream(
         self,
@@ -138,9 +153,13 @@ class Client:
         params: SamplingParams | None = None,
         *,
         timeout: float | None = None,
+        request_id: str = "",
+        resume: bool | None = None,
     ) -> Iterator[results.Event]:
         """Answers a conversation like chat(), yielding events like stream()."""
-        return _iterate(self._client.chat_stream(messages, params, timeout=timeout))
+        return _iterate(
+            self._client.chat_stream(messages, params, timeout=timeout, request_id=request_id, resume=resume)
+        )
 
     def list_models(self, *, timeout: float | None = None) -> list[pb.Model]:
         """Returns the models served here."""
@@ -189,8 +208,10 @@ class Client:
         run(self._client.resume_worker(worker_id, timeout=timeout))
 
 
-async def _make(address: str, ca_file: str | Path | None, token_file: str | Path | None, model: str) -> AsyncClient:
-    return AsyncClient(address, ca_file=ca_file, token_file=token_file, model=model)
+async def _make(
+    address: str, ca_file: str | Path | None, token_file: str | Path | None, model: str, resume: bool
+) -> AsyncClient:
+    return AsyncClient(address, ca_file=ca_file, token_file=token_file, model=model, resume=resume)
 
 
 def _iterate(events: AsyncGenerator[results.Event]) -> Iterator[results.Event]:

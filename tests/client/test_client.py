@@ -25,7 +25,7 @@ async def test_generate_returns_text_tokens_reasons_and_figures(server: Inferenc
 async def test_a_stream_is_one_start_then_deltas_then_one_end(server: InferenceServer) -> None:
     async with AsyncClient(server.address) as client:
         start, *deltas, end = [event async for event in client.stream([2, 1], request_id="mine")]
-    assert start == results.Start("mine", prompt_tokens=2, cached_tokens=1, queue_seconds=0.5)
+    assert start == results.Start("mine", prompt_tokens=2, cached_tokens=1, queue_seconds=0.5, seed=7)
     assert deltas == [results.Delta(0, "XX ", [2], 0), results.Delta(0, "X ", [1], 1)]
     assert isinstance(end, results.End)
     assert end.answers == [results.AnswerEnd(0, "stop", 2)]

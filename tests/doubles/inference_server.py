@@ -5,6 +5,7 @@ words. Of several answers number k leaves the first k words out; they come in tu
 
     fail CODE words      ends with that gRPC status and the words as its message
     hang                 says "HANG ", then nothing more until the call is cancelled
+    lose CODE K words    ends with that status after every K words of an answer; the rest comes when it is resumed
 """
 
 import argparse
@@ -19,6 +20,7 @@ from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 from octavo.v1 import inference_pb2 as pb
 
 SERVICE = "octavo.v1.InferenceService"
+SEED = 7
 
 
 class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
@@ -96,16 +98,22 @@ class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
             _, code, sentence = text.split(" ", 2)
             busy = (("retry-after-ms", "20"), ("grpc-retry-pushback-ms", "20"))
             await context.abort(grpc.StatusCode[code], sentence, busy if code == "RESOURCE_EXHAUSTED" else ())
+        scheduling = request.options.scheduling
+        lost_after = int(text.split()[2]) if text.startswith("lose ") else 0
         self.live += 1
         self.peak_live = max(self.peak_live, self.live)
         try:
-            yield {"start": pb.StreamStart(prompt_tokens=len(text.split()), cached_tokens=1, queue_seconds=0.5)}
+            yield {"start": start(text)}
             answers = [text.split()[branch:] for branch in range(num_answers(request))]
-            for index in range(len(answers[0])):
+            held = [len(tokens.ids) for tokens in (scheduling.resume_from, *scheduling.resume_from_others)]
+            places = held + [0] * (len(answers) - len(held))
+            for index in range(min(places), len(answers[0])):
                 await asyncio.sleep(0)  # lets other calls run
                 for branch, words in enumerate(answers):
-                    if index < len(words):
+                    if places[branch] <= index < len(words):
                         yield {"delta": word_delta(branch, index, words[index])}
+                if index == places[0] + lost_after - 1:
+                    await context.abort(grpc.StatusCode[text.split()[1]], "The connection is lost.")
             if text == "hang":
                 await asyncio.Event().wait()
             ends = [pb.BranchEnd(branch=branch, finish=finish()) for branch in range(len(answers))]
@@ -124,6 +132,10 @@ class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
 
 def prompt_text(prompt: pb.Prompt) -> str:
     return prompt.text or " ".join("x" * token for token in prompt.token_ids.ids)
+
+
+def start(text: str) -> pb.StreamStart:
+    return pb.StreamStart(prompt_tokens=len(text.split()), cached_tokens=1, queue_seconds=0.5, seed=SEED)
 
 
 def finish() -> pb.Finish:
