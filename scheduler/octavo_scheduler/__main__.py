@@ -11,7 +11,7 @@ from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
 from octavo_scheduler.model import load_model
-from octavo_scheduler.server import DRAIN_SECONDS, Scheduler
+from octavo_scheduler.server import Scheduler
 
 
 def refuse_unpickling(event: str, arguments: tuple[object, ...]) -> None:
@@ -33,7 +33,7 @@ async def serve(config: Config) -> int:
         flush=True,
     )
     await _first(signals.get(), scheduler.failed.wait())
-    await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else DRAIN_SECONDS), signals.get())
+    await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else config.grace), signals.get())
     return 1 if scheduler.failed.is_set() else 0
 
 

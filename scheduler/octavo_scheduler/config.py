@@ -9,6 +9,7 @@ from pathlib import Path
 from octavo_scheduler.access import require_keys
 from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
+from octavo_scheduler.limits import MAX_REQUEST_SECONDS
 from octavo_scheduler.link import CurveFiles
 from octavo_scheduler.lock import socket_path
 
@@ -35,8 +36,12 @@ class Config:
     record: Path | None = None
     """The log to write of all that the core does."""
     record_tokens: bool = False
+    grace: float = 30.0
+    """Seconds that running streams may go on after SIGTERM."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.grace <= MAX_REQUEST_SECONDS:
+            raise StartError(f"--grace {self.grace:g} must lie in [0, {MAX_REQUEST_SECONDS:g}] seconds")
         check_listen(self.listen)
         check_workers(self.workers)
         require_keys(
@@ -110,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
     p.add_argument("--curve-key", type=Path, help="CURVE secret key of the scheduler (.key_secret)")
     p.add_argument("--curve-allow", type=Path, help="folder with the public keys of workers that may join")
+    p.add_argument("--grace", type=float, default=Config.grace, help="seconds for running streams after SIGTERM")
     p.add_argument("--lifeline", type=int, help="file descriptor whose end of file ends this process")
     p.add_argument("--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     return p
@@ -182,6 +188,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         log_level=o.log_level,
         record=o.record,
         record_tokens=o.record_tokens,
+        grace=o.grace,
     )
 
 

@@ -306,6 +306,21 @@ def test_results_of_another_epoch_are_counted_and_dropped(scripted: tuple[Loop, 
     assert len(loop.core.workers["paper"].in_flight) == 2
 
 
+def test_who_was_welcomed_by_an_earlier_scheduler_is_told_to_dial_anew(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    """A worker notices by itself only after ten seconds that nobody speaks in its epoch any more."""
+    loop, link, _ = scripted
+    earlier = step_pb2.Epoch(boot_id=6, counter=3)
+    beat = step_pb2.WorkerMessage(epoch=earlier, heartbeat=step_pb2.Heartbeat(last_step=9))
+    link.incoming.append((b"orphan", beat.SerializeToString()))
+    loop.turn(0)
+    message = link.sent[-1]
+    assert (message.epoch, message.WhichOneof("body")) == (earlier, "goodbye")
+    assert loop.num_stale == 1
+    assert list(loop.members) == [b"peer"]
+
+
 def test_a_step_may_take_longer_than_an_idle_silence_but_not_for_ever(
     scripted: tuple[Loop, ScriptedLink, Clock],
 ) -> None:

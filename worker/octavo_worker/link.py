@@ -40,7 +40,7 @@ SOCKET_OPTIONS = {
     zmq.RCVHWM: 16,
     zmq.MAXMSGSIZE: 64 << 20,
     zmq.RECONNECT_IVL: 100,
-    zmq.RECONNECT_IVL_MAX: 5000,
+    zmq.RECONNECT_IVL_MAX: 1000,  # a scheduler that restarts has its workers back soon
     zmq.TCP_KEEPALIVE: 1,
     zmq.IPV6: 1,
     zmq.HEARTBEAT_IVL: 2000,
