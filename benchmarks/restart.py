@@ -40,6 +40,7 @@ class Cluster:
         self._model = make_tiny_model(folder / "tiny")
         self._starts = 0
         self.address = f"unix:{folder}/grpc"
+        self.scheduler_flags: list[str] = []
         self.num_workers = num_workers
         self.scheduler = self.start_scheduler()
         self.workers = [self._start_worker(f"w{number}") for number in range(num_workers)]
@@ -47,7 +48,7 @@ class Cluster:
     def start_scheduler(self) -> Child:
         self._starts += 1
         places = ["--listen", self.address, "--workers", f"ipc://{self._folder}/steps"]
-        self.scheduler = self._child(f"scheduler-{self._starts}", "octavo_scheduler", *places)
+        self.scheduler = self._child(f"scheduler-{self._starts}", "octavo_scheduler", *places, *self.scheduler_flags)
         return self.scheduler
 
     def _start_worker(self, name: str) -> Child:

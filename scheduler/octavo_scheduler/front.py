@@ -40,7 +40,7 @@ class Front:
         self.live: dict[str, Transcript] = {}
         """What the core is at work on, by id."""
         self._labels: dict[str, str] = {}
-        self._num_readers = 0
+        self.num_readers = 0
         self._most_tokens = max(1, STREAM_BUFFER_BYTES // 2 // (model.vocabulary.longest_token + ID_BYTES))
         """Of one message."""
         self._post = post
@@ -124,13 +124,13 @@ class Front:
 
     def _enter(self, transcript: Transcript, reader: Reader) -> None:
         transcript.readers.add(reader)
-        self._num_readers += 1
+        self.num_readers += 1
         self._idle.clear()
 
     def _leave(self, transcript: Transcript, reader: Reader, parsed: Parsed) -> None:
         transcript.readers.discard(reader)
-        self._num_readers -= 1
-        if not self._num_readers:
+        self.num_readers -= 1
+        if not self.num_readers:
             self._idle.set()
         if transcript.readers:
             return

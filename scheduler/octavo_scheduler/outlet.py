@@ -23,9 +23,8 @@ LAST_WORDS_SECONDS = 0.05
 class Outlet:
     """Of one stream."""
 
-    def __init__(self, context: Context, patience: float = limits.STALLED_SECONDS) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._patience = patience
         self._has_begun = False
         self._waiting: asyncio.Timeout | None = None
 
@@ -37,8 +36,10 @@ class Outlet:
                 ()
             )  # else a status could not follow a first message that is stuck
         try:
-            async with asyncio.timeout(self._patience) as self._waiting:
+            async with asyncio.timeout(limits.STALLED_SECONDS) as self._waiting:
                 await self._context.write(message)
+        except grpc.aio.InternalError:
+            raise asyncio.CancelledError from None  # its connection broke while the message was on its way
         except TimeoutError:
             raise SlowReader("the stream was not read for too long; ask again with resume_from") from None
         finally:

@@ -76,15 +76,12 @@ class Registry:
     def end(self, request: Request, reason: FinishReason) -> list[Output]:
         """Ends a request with all branches that are left, also those that have not forked off yet."""
         left = [s for s in request.sequences if s.state is not SequenceState.DONE]
-        unborn = set(range(len(request.sequences), request.spec.n)) - request.spec.ended
+        unborn = sorted(set(range(len(request.sequences), request.spec.n)) - request.spec.ended)
         finished = [self._finish(sequence, reason) for sequence in left]
         self._retire(request)
         if reason is FinishReason.CANCELLED:
             self.counters.cancelled += 1
-        return [
-            *finished,
-            *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in sorted(unborn)),
-        ]
+        return [*finished, *(Finished(request.spec.id, branch, reason, 0, request.preemptions) for branch in unborn)]
 
     def end_branch(self, sequence: Sequence, reason: FinishReason, stop_token: int | None = None) -> list[Output]:
         """Ends one branch, and with the last one its request; so does a trunk from which nothing has forked off yet."""
