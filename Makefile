@@ -89,6 +89,9 @@ utilisation: $(DEV) ## Count how many held KV slots hold tokens on workload W (s
 overload: $(DEV) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
 	$(BIN)/python -m benchmarks.overload
 
+restart-check: $(DEV) ## Kill a scheduler with 4 workers and 50 streams, start it again, compare every answer
+	$(BIN)/python -m benchmarks.restart
+
 simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as many of its liveness mode; resumes
 	$(BIN)/python -m benchmarks.simulate --seeds $(SEEDS)
 	$(BIN)/python -m benchmarks.simulate --liveness --seeds $$(( $(SEEDS) / 10 ))

@@ -81,7 +81,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def Pin(self, request: pb.PinRequest, context: Context) -> pb.PinResponse:
         try:
-            tokens = self._prefix(request)
+            tokens = await self._front.aside(lambda: self._prefix(request))
         except RequestError as error:
             await context.abort(error.status, str(error))
 

@@ -10,8 +10,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from octavo_scheduler import errors
 from octavo_scheduler.answer import Answer, Event
@@ -23,9 +25,11 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed
 from octavo_scheduler.transcript import Reader, Transcript
 
+T = TypeVar("T")
 Post = Callable[[Callable[[Core, float], list[Output]]], None]
 
 
+ASIDE_THREADS = 2
 ID_BYTES = 5
 """Of a token id in a message, at most."""
 
@@ -44,6 +48,9 @@ class Front:
         self._most_tokens = max(1, STREAM_BUFFER_BYTES // 2 // (model.vocabulary.longest_token + ID_BYTES))
         """Of one message."""
         self._post = post
+        self.num_aside = 0
+        """Pieces of work in threads, or waiting for one."""
+        self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="aside")
         self._event_loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -77,6 +84,14 @@ class Front:
     def labels(self) -> dict[str, str]:
         """What clients call the requests that are alive, by id. Not all of them are known to the core already, or still."""
         return dict(self._labels)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """The result of work that takes long, such as tokenising: done in a thread while streams go on."""
+        self.num_aside += 1
+        try:
+            return await self._event_loop.run_in_executor(self._threads, work)
+        finally:
+            self.num_aside -= 1
 
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""

@@ -1,7 +1,7 @@
 """octavo.v1.InferenceService over the front. Thin: messages in, messages out, errors to status codes."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.errors import RequestError
 from octavo_scheduler.front import Front
+from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.requests import Parsed, check_model, parse, parse_messages, parse_prompt
 
@@ -19,6 +20,9 @@ log = logging.getLogger("octavo.scheduler")
 
 Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
 Message = TypeVar("Message", pb.GenerateStreamResponse, pb.ChatStreamResponse)
+
+SHORT_BYTES = 4 << 10
+"""Requests that are tokenised at once, which takes a few milliseconds. Longer ones would hold up streams."""
 
 FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -35,23 +39,23 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
         try:
-            parsed = self._parse_prompt(request, context)
+            parsed = await self._parse_prompt(request, context)
             return await self._whole(parsed, pb.GenerateResponse(request_id=parsed.label))
         except RequestError as error:
             await context.abort(error.status, str(error), error.metadata)
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Context) -> None:
-        await self._stream(lambda: self._parse_prompt(request, context), pb.GenerateStreamResponse, context)
+        await self._stream(self._parse_prompt(request, context), pb.GenerateStreamResponse, context)
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.ChatResponse:
         try:
-            parsed = self._parse_chat(request, context)
+            parsed = await self._parse_chat(request, context)
             return await self._whole(parsed, pb.ChatResponse(request_id=parsed.label))
         except RequestError as error:
             await context.abort(error.status, str(error), error.metadata)
 
     async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> None:
-        await self._stream(lambda: self._parse_chat(request, context), pb.ChatStreamResponse, context)
+        await self._stream(self._parse_chat(request, context), pb.ChatStreamResponse, context)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         model = self._front.model
@@ -63,29 +67,34 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         )
         return pb.ListModelsResponse(models=[served])
 
-    def _parse_prompt(self, request: pb.GenerateRequest | pb.GenerateStreamRequest, context: Context) -> Parsed:
-        check_model(self._front.model, request.model)
-        return self._parse(parse_prompt(self._front.model, request.prompt), request, context)
+    async def _parse_prompt(self, request: pb.GenerateRequest | pb.GenerateStreamRequest, context: Context) -> Parsed:
+        return await self._parse(lambda model: parse_prompt(model, request.prompt), request, context)
 
-    def _parse_chat(self, request: pb.ChatRequest | pb.ChatStreamRequest, context: Context) -> Parsed:
-        check_model(self._front.model, request.model)
-        return self._parse(parse_messages(self._front.model, request.messages), request, context)
+    async def _parse_chat(self, request: pb.ChatRequest | pb.ChatStreamRequest, context: Context) -> Parsed:
+        return await self._parse(lambda model: parse_messages(model, request.messages), request, context)
 
-    def _parse(
+    async def _parse(
         self,
-        prompt: Sequence[int],
+        prompt: Callable[[ServedModel], list[int]],
         request: pb.GenerateRequest | pb.GenerateStreamRequest | pb.ChatRequest | pb.ChatStreamRequest,
         context: Context,
     ) -> Parsed:
+        model = self._front.model
+        check_model(model, request.model)
         arrival = self._front.arrival(context.time_remaining())
-        parsed = parse(self._front.model, list(prompt), request.options, request.request_id, arrival)
-        log.info("request %s: %d prompt tokens, seed %d", arrival.id, len(prompt), parsed.spec.sampling.seed)
+
+        def check() -> Parsed:
+            return parse(model, prompt(model), request.options, request.request_id, arrival)
+
+        parsed = check() if request.ByteSize() <= SHORT_BYTES else await self._front.aside(check)
+        seed, num_tokens = parsed.spec.sampling.seed, len(parsed.spec.prompt)
+        log.info("request %s: %d prompt tokens, seed %d", arrival.id, num_tokens, seed)
         return parsed
 
-    async def _stream(self, parse: Callable[[], Parsed], message: type[Message], context: Context) -> None:
+    async def _stream(self, parsing: Awaitable[Parsed], message: type[Message], context: Context) -> None:
         outlet = Outlet(context)
         try:
-            parsed = parse()
+            parsed = await parsing
             async with aclosing(self._front.stream(parsed, outlet.cut)) as events:
                 async for event in events:
                     await outlet.write(message(request_id=parsed.label, **_event(event)))

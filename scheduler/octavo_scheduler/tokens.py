@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
@@ -19,7 +20,7 @@ MOST_HELD = 8
 class Vocabulary:
     """A model's tokenizer. Control tokens are recognised in prompts and templates, never in what a chat user wrote.
 
-    One thread at a time may encode.
+    Any thread may encode.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -32,7 +33,7 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """A prompt's tokens, with what the model puts in front of every text."""
-        return list(self.tokenizer.encode(text).ids)
+        return _encode(self.tokenizer, text)
 
     def encode_chat(self, template: ChatTemplate, messages: Sequence[tuple[str, str]]) -> list[int]:
         """A chat's tokens. Control tokens written in a message stay text: they pass the template under a mark."""
@@ -46,10 +47,16 @@ class Vocabulary:
         ids: list[int] = []
         for place, piece in enumerate(_MARKS.split(text)):
             is_literal = place % 2 == 1
-            piece = literals[int(piece)] if is_literal else piece
-            self.tokenizer.encode_special_tokens = is_literal  # that is: as text. The first and the last piece are none
-            ids += self.tokenizer.encode(piece, add_special_tokens=False).ids
+            tokenizer, text = (self._literal, literals[int(piece)]) if is_literal else (self.tokenizer, piece)
+            ids += _encode(tokenizer, text, add_special_tokens=False)
         return ids
+
+    @cached_property
+    def _literal(self) -> Tokenizer:
+        """Takes control tokens for text. One of its own, made when it is needed first: threads must not change the other."""
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def num_literals(self, text: str) -> int:
         """How many control tokens a chat user wrote out in `text`."""
@@ -57,6 +64,12 @@ class Vocabulary:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+
+def _encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    """As a batch of one: that way, and only that way, other threads run meanwhile."""
+    (encoding,) = tokenizer.encode_batch([text], add_special_tokens=add_special_tokens)
+    return list(encoding.ids)
 
 
 def _longest_token(tokenizer: Tokenizer) -> int:

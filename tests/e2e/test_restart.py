@@ -75,6 +75,19 @@ async def test_DR01_DR02_after_SIGTERM_new_work_is_refused_and_what_runs_ends_be
         assert made.scheduler.exit_code() == 0
 
 
+async def test_DR01_a_worker_that_is_told_to_end_leaves_in_order_and_its_streams_go_on_elsewhere(made: Cluster) -> None:
+    async with joined(made) as client:
+        begun = [asyncio.Event() for _ in range(8)]
+        reading = [asyncio.create_task(read(client, n, 600, begun[n])) for n in range(8)]
+        await asyncio.gather(*(each.wait() for each in begun))
+        os.kill(made.workers[0].pid, signal.SIGTERM)
+        answers = await asyncio.gather(*reading)
+        await until(lambda: made.workers[0].exit_code() is not None)
+        assert made.workers[0].exit_code() == 0
+        alone = [(await client.generate([5, 6, 7 + n], params(n, 600))).outputs[0].token_ids for n in range(8)]
+        assert answers == alone
+
+
 async def test_DR01_streams_that_outlast_the_grace_are_told_to_resume_and_go_on_with_the_next_scheduler(
     made: Cluster,
 ) -> None:

