@@ -78,11 +78,15 @@ class History:
         prompt = [*before, *(draw.randrange(VOCAB_SIZE) for _ in range(draw.randrange(1, 5)))]
         self.prompts[name] = prompt[-MOST_PROMPT_TOKENS:]
         tenant = draw.choice(TENANTS)
+        max_tokens, n = draw.choice([None, 1, 4, 12, 20]), draw.choice([1, 1, 1, 3])
+        held, ended = self.beginnings(max_tokens, n)
         self.table.submit(
             name,
             self.prompts[name],
-            draw.choice([None, 1, 4, 12, 20]),
-            n=draw.choice([1, 1, 1, 3]),
+            max_tokens,
+            n=n,
+            held=held,
+            ended=ended,
             seed=draw.randrange(3),
             stop_token_ids=frozenset(draw.sample(range(VOCAB_SIZE), draw.choice([0, 30, 100]))),
             deadline=self.table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None,
@@ -90,6 +94,17 @@ class History:
             tenant=tenant,
             salt=tenant,
         )
+        for branch, tokens in enumerate(held):
+            self.table.tokens[self.table.key(name, branch)] = list(tokens)
+
+    def beginnings(self, max_tokens: int | None, n: int) -> tuple[tuple[tuple[int, ...], ...], frozenset[int]]:
+        """Of every few requests, what its client holds of its answers already, and which of these are whole."""
+        draw, most = self.draw, min(max_tokens or 6, 6)
+        if draw.random() < 0.8 or most == 1:
+            return (), frozenset()
+        ended = frozenset(draw.sample(range(n), draw.randrange(n)))
+        lengths = [0 if branch in ended else draw.randrange(most) for branch in range(n)]
+        return tuple(tuple(draw.randrange(VOCAB_SIZE) for _ in range(length)) for length in lengths), ended
 
     def turn(self, name: str) -> list[int]:
         """A conversation so far: prompt and what is known of the answer."""

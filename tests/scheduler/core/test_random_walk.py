@@ -27,6 +27,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
     table = kind(settings)
     asked: dict[str, tuple[list[int], int, int]] = {}
     branches: dict[str, int] = {}
+    ended: dict[str, frozenset[int]] = {}
     heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
 
     def paper_worker() -> PaperWorker:
@@ -50,6 +51,8 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             asked[name] = (prompt, draw.randrange(1, 30), draw.randrange(3))
             deadline = table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None
             branches[name] = draw.choice([1, 1, 1, 2, 4])
+            whole = [answer(prompt, asked[name][1], asked[name][2], branch) for branch in range(branches[name])]
+            held, ended[name] = beginnings(draw, whole)
             table.submit(
                 name,
                 prompt,
@@ -60,7 +63,11 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
                 priority=draw.randrange(2),
                 tenant=draw.choice(["", "a", "b"]),
                 queue_deadline=table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None,
+                held=held,
+                ended=ended[name],
             )
+            if name not in table.refused:
+                table.tokens |= {table.key(name, branch): list(tokens) for branch, tokens in enumerate(held)}
         elif choice < 0.09 and table.core.requests:
             name = draw.choice(sorted(table.core.requests))
             table.abort(name, at=draw.choice([None, None, 0]), branch=draw.randrange(branches[name]))
@@ -88,9 +95,18 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
     table.run()
     table.assert_empty()
     for name, (prompt, max_tokens, seed) in asked.items():
-        for branch in range(branches[name]):
+        for branch in sorted(set(range(branches[name])) - ended[name]):
             check(table, name, branch, answer(prompt, max_tokens, seed, branch))
     return table
+
+
+def beginnings(draw: random.Random, whole: list[list[int]]) -> tuple[tuple[tuple[int, ...], ...], frozenset[int]]:
+    """Of every fifth request, what its client holds of its answers already, and which of these are whole."""
+    if draw.random() < 0.8:
+        return (), frozenset()
+    ended = frozenset(draw.sample(range(len(whole)), draw.randrange(len(whole))))
+    lengths = [0 if branch in ended else draw.randrange(len(tokens)) for branch, tokens in enumerate(whole)]
+    return tuple(tuple(tokens[:length]) for tokens, length in zip(whole, lengths, strict=True)), ended
 
 
 def check(table: TableTop, name: str, branch: int, expected: list[int]) -> None:
