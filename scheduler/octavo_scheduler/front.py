@@ -45,8 +45,8 @@ class Front:
         """What the core is at work on, by id."""
         self._labels: dict[str, str] = {}
         self.num_readers = 0
-        self._most_tokens = max(1, STREAM_BUFFER_BYTES // 2 // (model.vocabulary.longest_token + ID_BYTES))
-        """Of one message."""
+        self._most_tokens = max(1, STREAM_BUFFER_BYTES // 4 // (model.vocabulary.longest_token + ID_BYTES))
+        """Taken at once: with what a stream interval held back they make no message longer than half the buffer."""
         self._post = post
         self.num_aside = 0
         """Pieces of work in threads, or waiting for one."""

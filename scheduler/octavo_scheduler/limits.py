@@ -37,6 +37,8 @@ MAX_REQUEST_SECONDS = 3600.0
 
 STREAM_BUFFER_BYTES = 64 << 10
 """What may wait for one reader of a stream: half of it in a message that is on its way, half in tokens that came since."""
+MAX_STREAM_INTERVAL = 64
+"""Tokens of an answer that are held back because the client wants longer messages."""
 STALLED_SECONDS = 30.0
 """So long a reader may take for one message; then it is cut off."""
 KEPT_ANSWER_SECONDS = 60.0

@@ -138,7 +138,7 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         stops=_stops(stopping.stop),
         include_stop=stopping.include_stop,
         skip_special_tokens=output.skip_special_tokens if output.HasField("skip_special_tokens") else True,
-        stream_interval=max(output.stream_interval, 1),
+        stream_interval=min(max(output.stream_interval, 1), limits.MAX_STREAM_INTERVAL),
     )
 
 
