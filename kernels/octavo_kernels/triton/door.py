@@ -3,27 +3,30 @@
 from functools import partial
 
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import attention, groups, pages, sampling
-from octavo_kernels.triton import memory, weights
+from octavo_kernels.reference import pages, sampling
+from octavo_kernels.triton import cache, memory, weights
+from octavo_kernels.triton.attention import Attention
 from octavo_kernels.triton.dense import Dense
 from octavo_kernels.triton.device import Device
 from octavo_kernels.triton.graphs import capture
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
+from octavo_kernels.triton.rope import Rope
 
 
-def open_door(device: Device) -> Ops:
+def open_door(device: Device, *, invariant: bool = False) -> Ops:
     """All functions of the door, on one device."""
     launcher, mirror = Launcher(device), Mirror(device)
     dense, linear = Dense(launcher), Linear(launcher)
+    attention = Attention(launcher, is_invariant=invariant)
     return Ops(
         name="triton",
-        layout=pages.LAYOUT,
+        layout=cache.LAYOUT,
         weight_layout=weights.WEIGHT_LAYOUT,
         formats=weights.FORMATS,
         dtypes=("bfloat16", "float16", "float32"),
-        cache_dtypes=("bfloat16", "float16", "float32"),
+        cache_dtypes=cache.CACHE_DTYPES,
         batch_invariant=False,
         needs_zeroed_pages=False,
         new_buffer=partial(memory.new_buffer, device),
@@ -33,14 +36,14 @@ def open_door(device: Device) -> Ops:
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
-        prepare=partial(groups.prepare, tile=None),
+        prepare=attention.prepare,
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,
         embed=linear.embed,
         linear=linear.linear,
         gated_linear=linear.gated_linear,
         rms_norm=dense.rms_norm,
-        rope_and_write=pages.rope_and_write,
+        rope_and_write=Rope(launcher).rope_and_write,
         attention=attention.attention,
         silu_mul=dense.silu_mul,
         sample=sampling.sample,

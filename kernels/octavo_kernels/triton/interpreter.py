@@ -5,12 +5,14 @@ to them wrongly. Here such values go through float32 and are rounded to nearest 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import triton.language as tl
 from numpy.typing import NDArray
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype, interpreter_builder
 
 Values = NDArray[Any]
@@ -21,6 +23,37 @@ NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.fl
 def install() -> None:
     """Mend the interpreter of this process. Triton takes it where TRITON_INTERPRET=1 when a kernel is defined."""
     interpreter_builder.__class__ = Exact
+    if not isinstance(interpreter._patch_lang, PatchOnce):
+        interpreter._patch_lang = PatchOnce(interpreter._patch_lang)
+
+
+class PatchOnce:
+    """Triton's language is patched for a launch and again at each call of a function, which took a third of the time of
+    kernels made of small functions. Once for each module is enough."""
+
+    def __init__(self, patch: Callable[[Any], Any]) -> None:
+        self.patch = patch
+        self.patched: set[int] = set()  # globals of modules, in this launch
+
+    def __call__(self, function: Any) -> Any:
+        if id(function.__globals__) in self.patched:
+            return None
+        is_launch = not self.patched
+        self.patched.add(id(function.__globals__))
+        scope = self.patch(function)
+        return Restored(scope, self.patched) if is_launch else scope
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a launch puts back when it is done."""
+
+    scope: Any
+    patched: set[int]
+
+    def restore(self) -> None:
+        self.patched.clear()
+        self.scope.restore()
 
 
 class Exact(InterpreterBuilder):  # type: ignore[misc]
@@ -34,10 +67,10 @@ class Exact(InterpreterBuilder):  # type: ignore[misc]
     create_fp_to_fp = cast_impl
 
     def binary_op(self, left: Any, right: Any, op: Callable[..., Values]) -> Any:
-        if left.dtype.scalar not in NARROW:
-            return super().binary_op(left, right, op)
-        result = op(widened(left), widened(right))
-        return TensorHandle(result, tl.int1) if result.dtype == np.bool_ else handle(result, left.dtype.scalar)
+        """Comparisons give int1, so that they stay what they are when they are spread over a block."""
+        is_narrow = left.dtype.scalar in NARROW
+        result = op(widened(left), widened(right)) if is_narrow else super().binary_op(left, right, op).data
+        return handle(result, tl.int1 if result.dtype == np.bool_ else left.dtype.scalar)
 
     def unary_op(self, x: Any, op: Callable[..., Values]) -> Any:
         return handle(op(widened(x)), x.dtype.scalar) if x.dtype.scalar in NARROW else super().unary_op(x, op)
