@@ -84,6 +84,7 @@ class Attention:
             call.out.stride(0),
             SHAPE=shape,
             num_warps=tile.warps,
+            enable_fp_fusion=False,
         )
 
     def decode(self, call: Call, shape: Shape) -> None:
@@ -99,6 +100,7 @@ class Attention:
             *work.parts,
             SHAPE=shape,
             num_warps=shape.tile.warps,
+            enable_fp_fusion=False,
         )
         self.launcher(
             combine_kernel,

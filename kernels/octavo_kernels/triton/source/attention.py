@@ -51,8 +51,9 @@ def capped(scores, SHAPE: tl.constexpr):
 @triton.jit
 def split_size(position, SHAPE: tl.constexpr):
     """Positions of one split, for a query at `position`: a power of two, as large as the workspace has places."""
+    DOUBLINGS: tl.constexpr = SHAPE.doublings
     size = position * 0 + SHAPE.split
-    for _ in tl.static_range(SHAPE.doublings):
+    for _ in tl.static_range(DOUBLINGS):
         size = tl.where(position >= size * SHAPE.splits, size * 2, size)
     return size
 
@@ -76,11 +77,11 @@ def fold(
         k_scale = tl.load(scale_place, is_there, other=0.0).to(tl.float32) * SHAPE.units[0]
         v_scale = tl.load(scale_place + SHAPE.page_size, is_there, other=0.0).to(tl.float32) * SHAPE.units[1]
         scores *= k_scale[None, :]
-    if SHAPE.softcap:
+    if SHAPE.softcap > 0:
         scores = capped(scores, SHAPE)
     if IS_MASKED:
         is_seen = is_there[None, :] & (key_position[None, :] <= position[:, None])
-        if SHAPE.window:
+        if SHAPE.window > 0:
             is_seen = is_seen & (key_position[None, :] > position[:, None] - SHAPE.window)
         scores = tl.where(is_seen, scores, float("-inf"))
     higher = tl.maximum(top, tl.max(scores, 1) * SHAPE.factor)

@@ -27,7 +27,7 @@ def walk_all(
     start = tl.maximum(start, lowest // N * N)
     end = tl.minimum(end, last + 1)
     open_start = start
-    if SHAPE.window:
+    if SHAPE.window > 0:
         open_start = tl.minimum(tl.maximum((last - SHAPE.window + N) // N * N, start), tl.maximum(end, start))
         top, total, mixed = walk(
             q, position, top, total, mixed, cache, start, open_start, lowest, highest, SHAPE, True

@@ -25,7 +25,7 @@ def write_halves(first, low, high, is_one, SHAPE: tl.constexpr):
 @triton.jit
 def put(first, scale_place, low, high, is_token, is_one, SHAPE: tl.constexpr):
     """K or V as the cache has them."""
-    if SHAPE.most:
+    if SHAPE.most > 0:
         scale = scale_of(low, high, SHAPE.most)
         tl.store(scale_place, scale.to(tl.bfloat16), is_token)
         write_halves(first, as_bytes(low, scale, SHAPE), as_bytes(high, scale, SHAPE), is_one, SHAPE)
