@@ -14,7 +14,7 @@ from torch import Tensor
 from octavo_kernels.ops import Step
 from octavo_kernels.triton import cache
 from octavo_kernels.triton.launcher import Launcher
-from octavo_kernels.triton.shape import DTYPES, Shape, Tile, decode_tile, extend_tile, splits_of
+from octavo_kernels.triton.shape import Shape, shapes_of
 from octavo_kernels.triton.source.decode import combine_kernel, decode_kernel
 from octavo_kernels.triton.source.extend import extend_kernel
 
@@ -43,8 +43,6 @@ class Call:
     step: Step
     source: tuple[Tensor | int, ...]  # arguments that tell what is read; the first four tell the rows
     out: Tensor
-    wide: Shape  # of tiles of several tokens
-    narrow: Shape  # of tiles of one token
 
 
 class Attention:
@@ -60,14 +58,15 @@ class Attention:
         self, qkv: Tensor, pool: Tensor, layer: int, step: Step, out: Tensor, *, window: int = 0, softcap: float = 0.0
     ) -> None:
         """See ops.Attention."""
-        format = cache.format_of(step.geometry, self.launcher.device.place)
-        elements, scales = cache.views(pool, step.geometry, format)
-        wide, narrow = shapes(step, format, qkv.dtype, out.shape[1], window, softcap, is_split=self.is_invariant)
+        geometry = step.geometry
+        group = out.shape[1] // (geometry.head_dim * geometry.num_kv_heads)
+        wide, narrow = shapes_of(step, group, qkv.dtype, window, softcap, is_invariant=self.is_invariant)
+        elements, scales = cache.views(pool, geometry, wide.format)
         rows = self.launcher.count(step.rows), step.row_slot, step.row_start, step.row_length
         page_stride = elements.stride(0)
-        strides = step.table.stride(0), qkv.stride(0), page_stride, layer * (page_stride // step.geometry.num_layers)
-        call = Call(step, (*rows, step.table, qkv, elements, scales, *strides), out, wide, narrow)
-        self.decode(call, wide if self.is_invariant else narrow)
+        strides = step.table.stride(0), qkv.stride(0), page_stride, layer * (page_stride // geometry.num_layers)
+        call = Call(step, (*rows, step.table, qkv, elements, scales, *strides), out)
+        self.decode(call, narrow)
         if self.launcher.room is None or self.launcher.room.query > 1:
             self.extend(call, wide)
 
@@ -111,35 +110,8 @@ class Attention:
             call.out.stride(0),
             SHAPE=shape,
             BLOCK_G=triton.next_power_of_2(shape.group),
+            enable_fp_fusion=False,
         )
-
-
-def shapes(
-    step: Step, format: str, dtype: torch.dtype, width: int, window: int, softcap: float, *, is_split: bool
-) -> tuple[Shape, Shape]:
-    """With tiles of several tokens and with tiles of one. `width` of a row of results."""
-    geometry = step.geometry
-    if format.startswith("fp8") and dtype != torch.float32:
-        dtype = torch.float16  # which holds e4m3, and costs less to make of it than bfloat16
-    group = width // (geometry.head_dim * geometry.num_kv_heads)
-
-    def shape(tile: Tile) -> Shape:
-        return Shape(
-            head_dim=geometry.head_dim,
-            page_size=geometry.page_size,
-            block_elements=cache.block_elements(geometry),
-            group=group,
-            format=format,
-            dtype=DTYPES[dtype],
-            window=window,
-            softcap=softcap,
-            tile=tile,
-            is_split=is_split,
-            **splits_of(step.table.shape[1] * geometry.page_size),
-        )
-
-    size = geometry.head_dim, dtype.itemsize, group
-    return shape(extend_tile(*size)), shape(decode_tile(*size))
 
 
 def workspace(step: Step, shape: Shape) -> Workspace:

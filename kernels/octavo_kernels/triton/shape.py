@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import torch
 import triton.language as tl
 
+from octavo_kernels.ops import Step
+from octavo_kernels.triton import cache
+from octavo_kernels.triton.target import current
+
 LOG2_E = 1.4426950408889634
 SPLIT = 256
 """Positions of the smallest split."""
@@ -78,19 +82,23 @@ def padded(size: int) -> int:
     return max(1 << (size - 1).bit_length(), 16)
 
 
-def extend_tile(head_dim: int, item_bytes: int, group: int) -> Tile:
-    """Of several tokens. `item_bytes` of what is multiplied."""
+def extend_tile(head_dim: int, item_bytes: int, group: int, *, is_short: bool, is_split: bool) -> Tile:
+    """Of several tokens. `item_bytes` of what is multiplied. Registers decide: `is_short` of them where operands or bytes
+    that become floats lie there, and `is_split` keeps two partial results."""
     if item_bytes == 4:
-        return Tile(max(32, padded(group)), 32, 2, 4)
+        return Tile(max(32 if head_dim <= 128 else 16, padded(group)), 32 if head_dim <= 64 else 16, 2, 8)
     if head_dim <= 64:
-        return Tile(max(64, padded(group)), 64, 3, 4)
-    return Tile(max(128, padded(group)), 64, 3, 8) if head_dim <= 128 else Tile(max(64, padded(group)), 32, 2, 4)
+        return Tile(max(64, padded(group)), 32 if is_short else 64, 3, 4)
+    block_m = (128 if head_dim <= 128 else 64) // (2 if is_split else 1)
+    block_n, stages = (32 if is_short else 64, 3) if head_dim <= 128 else (32, 2)
+    return Tile(max(block_m, padded(group)), block_n, stages, 8)
 
 
-def decode_tile(head_dim: int, item_bytes: int, group: int) -> Tile:
+def decode_tile(head_dim: int, item_bytes: int, group: int, *, is_short: bool) -> Tile:
     """Of one token."""
-    block_n = 32 if item_bytes == 4 or head_dim > 128 else 64
-    return Tile(padded(group), block_n, 3, 4)
+    if item_bytes == 4:
+        return Tile(padded(group), 32 if head_dim <= 64 else 16, 2, 4 if head_dim <= 128 else 8)
+    return Tile(padded(group), 32 if is_short or head_dim > 128 else 64, 3, 4)
 
 
 def splits_of(capacity: int) -> dict[str, int]:
@@ -99,3 +107,33 @@ def splits_of(capacity: int) -> dict[str, int]:
     while SPLIT * MAX_SPLITS << doublings < capacity:
         doublings += 1
     return {"split": SPLIT, "splits": min(MAX_SPLITS, -(-capacity // SPLIT)), "doublings": doublings}
+
+
+def shapes_of(
+    step: Step, group: int, dtype: torch.dtype, window: int, softcap: float, *, is_invariant: bool
+) -> tuple[Shape, Shape]:
+    """For several tokens, and for one. `dtype` of activations. `is_invariant`: both come to the same bits."""
+    geometry, target = step.geometry, current()
+    format = cache.format_of(geometry, target)
+    if format.startswith("fp8") and dtype != torch.float32:
+        dtype = torch.float16  # which holds e4m3, and costs less to make of it than bfloat16
+    size, has_bytes = (geometry.head_dim, dtype.itemsize, group), format != "plain"
+    wide = extend_tile(*size, is_short=has_bytes or target.multiplies_registers, is_split=is_invariant)
+    narrow = decode_tile(*size, is_short=has_bytes)
+
+    def shape(tile: Tile) -> Shape:
+        return Shape(
+            head_dim=geometry.head_dim,
+            page_size=geometry.page_size,
+            block_elements=cache.block_elements(geometry),
+            group=group,
+            format=format,
+            dtype=DTYPES[dtype],
+            window=window,
+            softcap=softcap,
+            tile=tile,
+            is_split=is_invariant,
+            **splits_of(step.table.shape[1] * geometry.page_size),
+        )
+
+    return shape(wide), shape(wide if is_invariant else narrow)
