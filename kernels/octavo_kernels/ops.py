@@ -56,6 +56,25 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Of a device, in bytes."""
+
+    total: int
+    free: int
+    own: int  # taken by this process
+
+
+class Fetched(Protocol):
+    """Elements on their way to main memory."""
+
+    def is_there(self) -> bool:
+        """Whether `wait` would not."""
+
+    def wait(self) -> np.ndarray:
+        """The elements, once all that was given to the kernels before they were asked for is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weight:
     """A matrix [outputs, inputs] as the kernels want it.
 
@@ -247,7 +266,11 @@ class SiluMul(Protocol):
 
 
 class MovePages(Protocol):
-    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes. Ids are int64."""
+    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes. Ids are int64.
+
+    Moves to and from the host tier begin after all that was given to the kernels before, and may run beside what is given
+    next, until `Ops.fence`.
+    """
 
     def __call__(self, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None: ...
 
@@ -259,6 +282,36 @@ class Sample(Protocol):
     """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
+
+
+class AllReduce(Protocol):
+    """x[i] = the sum of x[i] over all ranks of the tensor-parallel group, for i < rows, the same bits on each rank."""
+
+    def __call__(self, rows: Array, x: Array) -> None: ...
+
+
+class AllGather(Protocol):
+    """out[i] = the columns of all ranks' x[i], side by side in order of rank, for i < rows.
+
+    Of N columns of `out` rank r has those from r N // ranks on; `x` is as wide as the widest part on every rank.
+    """
+
+    def __call__(self, rows: Array, x: Array, out: Array) -> None: ...
+
+
+class OnRows(Protocol):
+    """act(x[:n]) for some n ≥ rows, known when the step is captured, in its turn among the other operations."""
+
+    def __call__(self, rows: Array, x: Array, act: Callable[[Array], None]) -> None: ...
+
+
+def on_all_rows(rows: Array, x: Array, act: Callable[[Array], None]) -> None:
+    """Where operations run at once, and nothing is known of a step before it comes."""
+    act(x)
+
+
+def nobody_else(*arguments: Array, **named: Array) -> None:
+    """A worker alone has nothing to exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +331,13 @@ class Ops:
     new_buffer: Callable[[tuple[int, ...], str], Array]  # (shape, dtype): zeros
     share: Callable[[np.ndarray], Array]  # as these kernels want it: the same memory, or their copy of it
     changed: Callable[[np.ndarray, int, int], None]  # (shared array, first, count): these elements were written here
+    copied: Callable[
+        [np.ndarray, np.ndarray, np.ndarray], None
+    ]  # (shared array, sources, targets): these rows were copied
+    fetch: Callable[[np.ndarray, int], Fetched]  # (shared array, count): its first elements, as kernels wrote them
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
+    new_host_pool: Callable[[Geometry, int], Array]  # the same in main memory
+    memory: Callable[[], Memory] | None  # of the device; None: main memory
     pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
@@ -301,7 +360,15 @@ class Ops:
 
     # Between steps; never captured.
     move_pages: MovePages
+    fence: Callable[[], None]  # what is given from now on begins after all moves between the tiers
+    swap_seconds: Callable[[], float]  # that moves between the tiers have taken so far, of those that are done
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
+
+    # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
+    ranks: int = 1
+    all_reduce: AllReduce = nobody_else
+    all_gather: AllGather = nobody_else
+    on_rows: OnRows = on_all_rows  # how an exchange between devices gets its turn
 
 
 class KernelsUnavailable(ValueError):

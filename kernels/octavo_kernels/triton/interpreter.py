@@ -67,10 +67,13 @@ class Exact(InterpreterBuilder):  # type: ignore[misc]
     create_fp_to_fp = cast_impl
 
     def binary_op(self, left: Any, right: Any, op: Callable[..., Values]) -> Any:
-        """Comparisons give int1, so that they stay what they are when they are spread over a block."""
-        is_narrow = left.dtype.scalar in NARROW
-        result = op(widened(left), widened(right)) if is_narrow else super().binary_op(left, right, op).data
-        return handle(result, tl.int1 if result.dtype == np.bool_ else left.dtype.scalar)
+        """A comparison gives truth values, which are not of the type of what is compared, as the interpreter has it."""
+        if left.dtype.scalar in NARROW:
+            values = op(widened(left), widened(right))
+            result = TensorHandle(values, tl.int1) if values.dtype == np.bool_ else handle(values, left.dtype.scalar)
+        else:
+            result = super().binary_op(left, right, op)
+        return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
 
     def unary_op(self, x: Any, op: Callable[..., Values]) -> Any:
         return handle(op(widened(x)), x.dtype.scalar) if x.dtype.scalar in NARROW else super().unary_op(x, op)
