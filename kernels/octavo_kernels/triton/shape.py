@@ -6,7 +6,7 @@ import torch
 import triton.language as tl
 
 from octavo_kernels.ops import Step
-from octavo_kernels.triton import cache
+from octavo_kernels.triton import cache, tensors
 from octavo_kernels.triton.target import current
 
 LOG2_E = 1.4426950408889634
@@ -82,23 +82,24 @@ def padded(size: int) -> int:
     return max(1 << (size - 1).bit_length(), 16)
 
 
-def extend_tile(head_dim: int, item_bytes: int, group: int, *, is_short: bool, is_split: bool) -> Tile:
-    """Of several tokens. `item_bytes` of what is multiplied. Registers decide: `is_short` of them where operands or bytes
-    that become floats lie there, and `is_split` keeps two partial results."""
+def extend_tile(head_dim: int, item_bytes: int, group: int, pressure: int) -> Tile:
+    """Of several tokens. `item_bytes` of what is multiplied; `pressure` counts what else than results takes registers."""
     if item_bytes == 4:
-        return Tile(max(32 if head_dim <= 128 else 16, padded(group)), 32 if head_dim <= 64 else 16, 2, 8)
+        block_m = 32 if head_dim <= 64 or (head_dim <= 128 and not pressure) else 16
+        return Tile(max(block_m, padded(group)), 32 if head_dim <= 64 else 16, 2, 8)
+    block_n = 32 if pressure or head_dim > 128 else 64
     if head_dim <= 64:
-        return Tile(max(64, padded(group)), 32 if is_short else 64, 3, 4)
-    block_m = (128 if head_dim <= 128 else 64) // (2 if is_split else 1)
-    block_n, stages = (32 if is_short else 64, 3) if head_dim <= 128 else (32, 2)
-    return Tile(max(block_m, padded(group)), block_n, stages, 8)
+        return Tile(max(64, padded(group)), block_n, 3, 4)
+    if head_dim <= 128:
+        return Tile(max(64 if pressure > 1 else 128, padded(group)), block_n, 3, 8)
+    return Tile(max(32 if pressure else 64, padded(group)), block_n, 2, 8)
 
 
-def decode_tile(head_dim: int, item_bytes: int, group: int, *, is_short: bool) -> Tile:
+def decode_tile(head_dim: int, item_bytes: int, group: int, pressure: int) -> Tile:
     """Of one token."""
     if item_bytes == 4:
-        return Tile(padded(group), 32 if head_dim <= 64 else 16, 2, 4 if head_dim <= 128 else 8)
-    return Tile(padded(group), 32 if is_short or head_dim > 128 else 64, 3, 4)
+        return Tile(padded(group), 32 if head_dim <= 64 else 16, 2, 4 if head_dim <= 64 else 8)
+    return Tile(padded(group), 32 if pressure or head_dim > 128 else 64, 3, 4)
 
 
 def splits_of(capacity: int) -> dict[str, int]:
@@ -117,9 +118,10 @@ def shapes_of(
     format = cache.format_of(geometry, target)
     if format.startswith("fp8") and dtype != torch.float32:
         dtype = torch.float16  # which holds e4m3, and costs less to make of it than bfloat16
-    size, has_bytes = (geometry.head_dim, dtype.itemsize, group), format != "plain"
-    wide = extend_tile(*size, is_short=has_bytes or target.multiplies_registers, is_split=is_invariant)
-    narrow = decode_tile(*size, is_short=has_bytes)
+    size = geometry.head_dim, dtype.itemsize, group
+    is_converted = tensors.DTYPES[geometry.dtype] != dtype  # elements are, on their way to be multiplied
+    wide = extend_tile(*size, is_converted + is_invariant + target.multiplies_registers)
+    narrow = decode_tile(*size, int(is_converted))
 
     def shape(tile: Tile) -> Shape:
         return Shape(
