@@ -11,7 +11,9 @@ class Target:
     """Of all GPUs but the first generation that these kernels run on, unless it is said otherwise."""
 
     knows_fp8: bool = True
-    multiplies_registers: bool = False  # tensor cores take operands from there, and not from shared memory: they are short
+    multiplies_registers: bool = (
+        False  # tensor cores take operands from there, and not from shared memory: they are short
+    )
 
 
 def current() -> Target:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import combinations, product
+from typing import Any
 
 import torch
 from octavo_kernels.ops import Geometry, Ops, pick
@@ -51,7 +52,7 @@ class Case:
         return (int(name) if base is None else base) + int(change or 0)
 
 
-CHOICES = {
+CHOICES: dict[str, tuple[Any, ...]] = {
     "dtype": tuple(DTYPES),
     "cache": ("own", "int8", "fp8"),
     "head_dim": (64, 80, 96, 128, 256),
@@ -72,9 +73,7 @@ def all_cases() -> Iterator[Case]:
 def covering_cases(seed: int = 0) -> list[Case]:
     """A few of them, in which every two choices meet."""
     rng = random.Random(seed)
-    missing = {
-        ((a, x), (b, y)) for a, b in combinations(CHOICES, 2) for x, y in product(CHOICES[a], CHOICES[b])
-    }
+    missing = {((a, x), (b, y)) for a, b in combinations(CHOICES, 2) for x, y in product(CHOICES[a], CHOICES[b])}
     chosen = []
     while missing:
         (a, x), (b, y) = min(missing, key=str)
@@ -85,7 +84,7 @@ def covering_cases(seed: int = 0) -> list[Case]:
     return chosen
 
 
-def pairs(found: dict[str, object]) -> set[object]:
+def pairs(found: dict[str, Any]) -> set[object]:
     """Of two choices each."""
     return set(combinations(found.items(), 2))
 
@@ -93,7 +92,7 @@ def pairs(found: dict[str, object]) -> set[object]:
 def check(case: Case) -> float:
     """The largest error over the largest result, in the interpreter."""
     step, rows = prepared(case.dtype, case.cache_dtype, case.head_dim, case.page_size, case.group, case.path)
-    options = {"window": case.window_size, "softcap": case.softcap}
+    options: dict[str, Any] = {"window": case.window_size, "softcap": case.softcap}
     found = run_attention(kernels(), step, LAYER, **options).double()
     truth = dense(step, rows, case.group * KV_HEADS, **options)
     return float((found - truth).abs().max() / truth.abs().max()) if found.isfinite().all() else float("inf")

@@ -116,7 +116,11 @@ def tight(case: Case) -> Case:
 
 @pytest.mark.parametrize(
     ("module", "name", "bug"),
-    [(source, "page_of", page_of_anything), (source, "elements", elements_of_anything), (extend, "row_of_block", first_row)],
+    [
+        (source, "page_of", page_of_anything),
+        (source, "elements", elements_of_anything),
+        (extend, "row_of_block", first_row),
+    ],
 )
 def test_bugs_of_attention_are_found(monkeypatch: pytest.MonkeyPatch, module, name: str, bug) -> None:
     ops, rows = pick("cpu", "triton"), [Row(36, 1), Row(3, 9), Row(20, 4)]

@@ -86,7 +86,9 @@ def fold(
         scores = tl.where(is_seen, scores, float("-inf"))
     higher = tl.maximum(top, tl.max(scores, 1) * SHAPE.factor)
     base = tl.where(higher == float("-inf"), 0.0, higher)
-    weights = tl.exp2(tl.fma(scores, tl.full(scores.shape, SHAPE.factor, tl.float32), tl.zeros_like(scores) - base[:, None]))
+    weights = tl.exp2(
+        tl.fma(scores, tl.full(scores.shape, SHAPE.factor, tl.float32), tl.zeros_like(scores) - base[:, None])
+    )
     keep = tl.exp2(top - base)
     total = tl.fma(total, keep, tl.sum(weights, 1))
     if SHAPE.has_scales:
@@ -117,8 +119,6 @@ def walk(
     pages = page_of(table, start + ahead, lowest, highest, SHAPE)
     for at in tl.range(start, end, SHAPE.tile.block_n, num_stages=SHAPE.tile.stages):
         next_pages = page_of(table, at + SHAPE.tile.block_n + ahead, lowest, highest, SHAPE)
-        top, total, mixed = fold(
-            q, position, top, total, mixed, cache, pages, at, lowest, highest, SHAPE, IS_MASKED
-        )
+        top, total, mixed = fold(q, position, top, total, mixed, cache, pages, at, lowest, highest, SHAPE, IS_MASKED)
         pages = next_pages
     return top, total, mixed

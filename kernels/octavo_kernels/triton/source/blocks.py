@@ -64,7 +64,7 @@ def scale_of(low, high, MOST: tl.constexpr):
     largest = tl.max(tl.maximum(tl.abs(low), tl.abs(high)), 1)
     bits = tl.math.div_rn(largest, tl.full(largest.shape, MOST, tl.float32)).to(tl.int32, bitcast=True)
     scale = ((bits + 0xFFFF) & -0x10000).to(tl.float32, bitcast=True)
-    is_finite = tl.min((tl.maximum(low - low, high - high) == 0).to(tl.int32), 1) > 0
+    is_finite = tl.min(((low - low == 0) & (high - high == 0)).to(tl.int32), 1) > 0
     return tl.where(is_finite, scale, float("nan"))
 
 

@@ -29,7 +29,7 @@ def decode_kernel(
     mixes,
     SHAPE: tl.constexpr,
 ):
-    """Partial results of splits of one row: tops and totals [rows, KV, splits, group], mixes [rows, KV, splits, group, D]."""
+    """Partial results of some splits of one row, into tops, totals and mixes [rows, KV, splits, group (, D)]."""
     row, kv, parallel = tl.program_id(0), tl.program_id(1), tl.num_programs(2)
     if row < tl.load(num_rows):
         token = tl.load(row_start + row).to(tl.int64)
@@ -54,10 +54,8 @@ def decode_kernel(
                 end = tl.minimum(split * size + size, query + 1)
                 top, total, mixed = nothing(SHAPE.tile.block_m, SHAPE.padded_dim)
                 position = tl.zeros([SHAPE.tile.block_m], tl.int32) + query
-                top, total, mixed = walk(
-                    q, position, top, total, mixed, cache, start, end, lowest, query, SHAPE, True
-                )
-                place = (((row * tl.num_programs(1) + kv) * SHAPE.splits + split).to(tl.int64) * SHAPE.group + m)
+                top, total, mixed = walk(q, position, top, total, mixed, cache, start, end, lowest, query, SHAPE, True)
+                place = ((row * tl.num_programs(1) + kv) * SHAPE.splits + split).to(tl.int64) * SHAPE.group + m
                 tl.store(tops + place, top, m < SHAPE.group)
                 tl.store(totals + place, total, m < SHAPE.group)
                 tl.store(mixes + place[:, None] * SHAPE.head_dim + d[None, :], mixed, is_one)
@@ -89,7 +87,7 @@ def combine_kernel(
             size = split_size(query, SHAPE)
             top, total, mixed = nothing(BLOCK_G, SHAPE.padded_dim)
             for split in tl.range(lowest // size, query // size + 1, loop_unroll_factor=4):
-                place = (((row * tl.num_programs(1) + kv) * SHAPE.splits + split).to(tl.int64) * SHAPE.group + m)
+                place = ((row * tl.num_programs(1) + kv) * SHAPE.splits + split).to(tl.int64) * SHAPE.group + m
                 part_top = tl.load(tops + place, m < SHAPE.group, other=float("-inf"))
                 part_total = tl.load(totals + place, m < SHAPE.group, other=0.0)
                 part_mixed = tl.load(mixes + place[:, None] * SHAPE.head_dim + d[None, :], is_one, other=0.0)

@@ -19,9 +19,7 @@ def row_of_block(block, row_start, num_rows, BLOCK_Q: tl.constexpr):
 
 
 @triton.jit
-def walk_all(
-    q, position, top, total, mixed, cache, start, end, first, last, lowest, highest, SHAPE: tl.constexpr
-):
+def walk_all(q, position, top, total, mixed, cache, start, end, first, last, lowest, highest, SHAPE: tl.constexpr):
     """Folds the positions start..end - 1, those of them that the queries first..last see."""
     N: tl.constexpr = SHAPE.tile.block_n
     start = tl.maximum(start, lowest // N * N)
@@ -29,9 +27,7 @@ def walk_all(
     open_start = start
     if SHAPE.window > 0:
         open_start = tl.minimum(tl.maximum((last - SHAPE.window + N) // N * N, start), tl.maximum(end, start))
-        top, total, mixed = walk(
-            q, position, top, total, mixed, cache, start, open_start, lowest, highest, SHAPE, True
-        )
+        top, total, mixed = walk(q, position, top, total, mixed, cache, start, open_start, lowest, highest, SHAPE, True)
     open_end = tl.maximum(tl.minimum(first + 1, end) // N * N, open_start)
     top, total, mixed = walk(q, position, top, total, mixed, cache, open_start, open_end, lowest, highest, SHAPE, False)
     return walk(q, position, top, total, mixed, cache, open_end, end, lowest, highest, SHAPE, True)
