@@ -1,6 +1,6 @@
 """Everything that attention kernels are compiled for. A shape depends on a model and its cache, never on a step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton.language as tl
@@ -121,7 +121,9 @@ def shapes_of(
     size = geometry.head_dim, dtype.itemsize, group
     is_converted = tensors.DTYPES[geometry.dtype] != dtype  # elements are, on their way to be multiplied
     wide = extend_tile(*size, is_converted + is_invariant + target.multiplies_registers)
-    narrow = decode_tile(*size, int(is_converted))
+    narrow = decode_tile(*size, is_converted + target.is_amd)
+    if target.is_amd:
+        wide, narrow = (replace(tile, stages=2, warps=4) for tile in (wide, narrow))
 
     def shape(tile: Tile) -> Shape:
         return Shape(

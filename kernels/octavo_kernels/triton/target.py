@@ -11,9 +11,8 @@ class Target:
     """Of all GPUs but the first generation that these kernels run on, unless it is said otherwise."""
 
     knows_fp8: bool = True
-    multiplies_registers: bool = (
-        False  # tensor cores take operands from there, and not from shared memory: they are short
-    )
+    multiplies_registers: bool = False  # tensor cores take operands from there: they are short
+    is_amd: bool = False  # warps of 64 with twice the registers, 64 KiB of shared memory
 
 
 def current() -> Target:
@@ -22,5 +21,5 @@ def current() -> Target:
         return Target()
     found = driver.active.get_current_target()
     if found.backend != "cuda":
-        return Target()
+        return Target(multiplies_registers=True, is_amd=True)
     return Target(knows_fp8=found.arch >= 89, multiplies_registers=found.arch < 90)
