@@ -53,7 +53,7 @@ def decode_kernel(
                 start = tl.maximum(split * size, lowest // SHAPE.tile.block_n * SHAPE.tile.block_n)
                 end = tl.minimum(split * size + size, query + 1)
                 top, total, mixed = nothing(SHAPE.tile.block_m, SHAPE.padded_dim)
-                position = tl.zeros([SHAPE.tile.block_m], tl.int32) + query
+                position = m * 0 + query
                 top, total, mixed = walk(q, position, top, total, mixed, cache, start, end, lowest, query, SHAPE, True)
                 place = ((row * tl.num_programs(1) + kv) * SHAPE.splits + split).to(tl.int64) * SHAPE.group + m
                 tl.store(tops + place, top, m < SHAPE.group)
