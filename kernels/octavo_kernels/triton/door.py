@@ -3,7 +3,7 @@
 from functools import partial
 
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import attention, groups, pages, sampling
+from octavo_kernels.reference import attention, groups, pages
 from octavo_kernels.triton import memory, weights
 from octavo_kernels.triton.dense import Dense
 from octavo_kernels.triton.device import Device
@@ -11,6 +11,7 @@ from octavo_kernels.triton.graphs import capture
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
+from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device) -> Ops:
@@ -43,7 +44,7 @@ def open_door(device: Device) -> Ops:
         rope_and_write=pages.rope_and_write,
         attention=attention.attention,
         silu_mul=dense.silu_mul,
-        sample=sampling.sample,
+        sample=Sampler(launcher).sample,
         move_pages=pages.move_pages,
         zero_pages=pages.zero_pages,
     )
