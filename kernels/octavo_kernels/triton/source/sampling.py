@@ -3,7 +3,16 @@
 import triton
 import triton.language as tl
 
-from octavo_kernels.triton.source.ranking import LISTED, WANTED, collect, find, reach, survey
+from octavo_kernels.triton.source.ranking import (
+    LISTED,
+    MASS_OF_ONE,
+    WANTED,
+    collect,
+    find,
+    mass_of_likely,
+    reach,
+    survey,
+)
 
 PURPOSE_TOKEN = tl.constexpr(0)
 IN_PROMPT = tl.constexpr(-(2**31))  # a bit beside the number of times that an answer says a token
@@ -93,23 +102,21 @@ def first_of(row, vocabulary, value, BLOCK: tl.constexpr):
 def draw(row, vocabulary, maxima, top, temperature, top_k, top_p, min_p, u, list, BLOCK: tl.constexpr):
     """By inverse CDF among the ranks that top-k, top-p and min-p keep. They keep prefixes: the shortest one counts."""
     end = reach(maxima, vocabulary, top, temperature, WANTED)
-    least = (tl.minimum(min_p, 1.0) * 17592186044416.0).to(tl.int64)  # 2^44: the mass of the first rank
-    count, mass, likely, kept = collect(row, vocabulary, top, temperature, 0, end, least, list, BLOCK)
-    tl.debug_barrier()
-    # The rest has no mass where the list has all of it.
-    is_cut = (top_k > 0) & (top_k < vocabulary) & ((top_k < count) | (mass < kept))
+    count = collect(row, vocabulary, top, temperature, 0, end, list, BLOCK)
+    kept = mass_of_likely(row, vocabulary, top, temperature, 0, BLOCK)
     token = tl.full([], 0, tl.int32)
     for stage in range(3):
-        target = tl.where(is_cut, top_k, 0).to(tl.int64)
+        target = tl.where((top_k > 0) & (top_k < vocabulary), top_k, 0).to(tl.int64)
         if stage == 1:
-            share = (top_p.to(tl.float64) * kept.to(tl.float64)).to(tl.int64)
-            share += (share.to(tl.float64) < top_p.to(tl.float64) * kept.to(tl.float64)).to(tl.int64)
+            share = tl.ceil(top_p.to(tl.float64) * kept.to(tl.float64)).to(tl.int64)
             target = tl.where(top_p < 1.0, tl.maximum(share, 1), 0)
         if stage == 2:
-            kept = tl.minimum(kept, likely)
+            if min_p > 0.0:
+                least = (tl.minimum(min_p, 1.0) * MASS_OF_ONE).to(tl.int64)
+                kept = tl.minimum(kept, mass_of_likely(row, vocabulary, top, temperature, least, BLOCK))
             target = (u.to(tl.float64) * kept.to(tl.float64)).to(tl.int64) + 1
         if target > 0:
-            token, kept = find(row, vocabulary, top, temperature, target, stage == 0, count, mass, list, BLOCK)
+            token, kept = find(row, vocabulary, top, temperature, target, stage == 0, count, list, BLOCK)
     return token
 
 
