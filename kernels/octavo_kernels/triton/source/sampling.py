@@ -4,8 +4,10 @@ import triton
 import triton.language as tl
 
 from octavo_kernels.triton.source.ranking import (
+    LARGEST,
     LISTED,
     MASS_OF_ONE,
+    TOKEN_BITS,
     WANTED,
     collect,
     find,
@@ -103,10 +105,13 @@ def draw(row, vocabulary, maxima, top, temperature, top_k, top_p, min_p, u, list
     """By inverse CDF among the ranks that top-k, top-p and min-p keep. They keep prefixes: the shortest one counts."""
     end = reach(maxima, vocabulary, top, temperature, WANTED)
     count = collect(row, vocabulary, top, temperature, 0, end, list, BLOCK)
-    kept = mass_of_likely(row, vocabulary, top, temperature, 0, BLOCK)
-    token = tl.full([], 0, tl.int32)
+    is_whole = end > LARGEST << TOKEN_BITS  # the list has all that have a mass
+    is_cut = (top_k > 0) & (top_k < tl.where(is_whole, count, vocabulary))
+    token, kept = tl.full([], 0, tl.int32), tl.full([], 0, tl.int64)
+    if not is_cut:
+        kept = mass_of_likely(row, vocabulary, top, temperature, 0, BLOCK)
     for stage in range(3):
-        target = tl.where((top_k > 0) & (top_k < vocabulary), top_k, 0).to(tl.int64)
+        target = tl.where(is_cut, top_k, 0).to(tl.int64)
         if stage == 1:
             share = tl.ceil(top_p.to(tl.float64) * kept.to(tl.float64)).to(tl.int64)
             target = tl.where(top_p < 1.0, tl.maximum(share, 1), 0)
