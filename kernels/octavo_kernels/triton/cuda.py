@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
-from octavo_kernels.ops import KernelsUnavailable
-from octavo_kernels.triton.device import Action, Grid, Mark, Memory
+from octavo_kernels.ops import KernelsUnavailable, Memory
+from octavo_kernels.triton.device import Action, Grid, Mark
 
+CONTEXT_BYTES = 512 << 20
+"""What a process takes beside its tensors: code, the stacks of threads, graphs."""
 OLDEST = (8, 0)
 """Compute capability of Ampere: the oldest with bfloat16 and asynchronous copies into shared memory."""
 
@@ -27,6 +29,9 @@ class CudaMark:
     """An event of CUDA."""
 
     event: torch.cuda.Event
+
+    def is_reached(self) -> bool:
+        return bool(self.event.query())
 
     def wait(self) -> None:
         self.event.synchronize()
@@ -83,4 +88,4 @@ class Cuda:
 
     def memory(self) -> Memory:
         free, total = torch.cuda.mem_get_info(self.place)
-        return Memory(total, free, torch.cuda.memory_reserved(self.place))
+        return Memory(total, free, torch.cuda.memory_reserved(self.place) + CONTEXT_BYTES)
