@@ -284,6 +284,17 @@ class Sample(Protocol):
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
 
 
+class Logprobs(Protocol):
+    """Log-probabilities (natural, of logits [H, V] as they are) of the `tokens` int32 [S] that were sampled, and of the best.
+
+    values float32 [S, 1 + n], ids int32 [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones,
+    ties by ascending id. Where there is none, as for all of a sample without a token and past the last token that has any
+    probability: id -1 and minus infinity.
+    """
+
+    def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One implementation of everything a decoder needs."""
@@ -327,6 +338,7 @@ class Ops:
     attention: Attention
     silu_mul: SiluMul
     sample: Sample
+    logprobs: Logprobs
 
     # Between steps; never captured.
     move_pages: MovePages

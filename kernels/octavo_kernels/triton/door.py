@@ -22,7 +22,7 @@ def open_door(device: Device) -> Ops:
     launcher, mirror = Launcher(device), Mirror(device)
     on_device = Pages(device)
     moves = Moves(device, on_device.move)
-    dense, linear = Dense(launcher), Linear(launcher)
+    dense, linear, sampler = Dense(launcher), Linear(launcher), Sampler(launcher)
     return Ops(
         name="triton",
         layout=pages.LAYOUT,
@@ -53,7 +53,8 @@ def open_door(device: Device) -> Ops:
         rope_and_write=borrowed(device, pages.rope_and_write),
         attention=borrowed(device, attention.attention),
         silu_mul=dense.silu_mul,
-        sample=Sampler(launcher).sample,
+        sample=sampler.sample,
+        logprobs=sampler.logprobs,
         move_pages=moves.move_pages,
         fence=moves.fence,
         swap_seconds=moves.swap_seconds,

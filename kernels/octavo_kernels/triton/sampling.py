@@ -6,6 +6,7 @@ from torch import Tensor
 
 from octavo_kernels.ops import Sampling, Step
 from octavo_kernels.triton.launcher import Launcher
+from octavo_kernels.triton.source.logprobs import logprobs_kernel
 from octavo_kernels.triton.source.ranking import LISTED, TOKEN_BITS
 from octavo_kernels.triton.source.sampling import penalise_kernel, sample_kernel
 
@@ -26,10 +27,7 @@ class Sampler:
 
     def sample(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
         """See ops.Sample."""
-        vocabulary = logits.shape[1]
-        if vocabulary > MAX_VOCABULARY:
-            raise ValueError(f"a vocabulary of {vocabulary} tokens; these kernels sample from {MAX_VOCABULARY}")
-        self.make_room(len(step.sample_slot), vocabulary)
+        self.make_room(len(step.sample_slot), logits.shape[1])
         samples = self.launcher.most(step.samples, len(step.sample_slot))
         self.penalise(samples, logits, sampling, step)
         self.launcher(
@@ -55,7 +53,27 @@ class Sampler:
             out,
             logits.stride(0),
             sampling.history.stride(0),
-            vocabulary,
+            logits.shape[1],
+            BLOCK=BLOCK,
+            num_warps=WARPS,
+        )
+
+    def logprobs(self, logits: Tensor, step: Step, tokens: Tensor, values: Tensor, ids: Tensor) -> None:
+        """See ops.Logprobs."""
+        self.make_room(len(step.sample_slot), logits.shape[1])
+        self.launcher(
+            logprobs_kernel,
+            (self.launcher.most(step.samples, len(step.sample_slot)),),
+            self.launcher.count(step.samples),
+            step.sample_row,
+            logits,
+            tokens,
+            self.lists,
+            values,
+            ids,
+            logits.stride(0),
+            logits.shape[1],
+            values.shape[1] - 1,
             BLOCK=BLOCK,
             num_warps=WARPS,
         )
@@ -87,7 +105,9 @@ class Sampler:
         )
 
     def make_room(self, samples: int, vocabulary: int) -> None:
-        """For so many samples. What a captured step uses must not move: its first run, kernel by kernel, comes here."""
+        """For so many samples; ValueError if their rows are too long. What a captured step uses must not move: its first run, kernel by kernel, comes here."""
+        if vocabulary > MAX_VOCABULARY:
+            raise ValueError(f"a vocabulary of {vocabulary} tokens; these kernels sample from {MAX_VOCABULARY}")
         if self.penalised.numel() < samples * vocabulary:
             self.penalised = self.penalised.new_empty(samples * vocabulary)
         if self.lists.numel() < samples * 2 * LISTED.value:

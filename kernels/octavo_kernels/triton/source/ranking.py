@@ -156,10 +156,10 @@ def find(row, vocabulary, top, temperature, target, is_rank, count, list, BLOCK:
     before = tl.full([], 0, tl.int64)
     keys, mass = ranked(row, top, temperature, list, count)
     if (count > LISTED) | (target > tl.where(is_rank, count, tl.sum(mass, 0))):
-        first, end, rank, before = narrow(row, vocabulary, top, temperature, target, is_rank, BLOCK)
+        first, end, rank, before = narrow(row, vocabulary, top, temperature, target, is_rank, BLOCK // 2)
         target -= tl.where(is_rank, rank, before)
         list += LISTED
-        count = collect(row, vocabulary, top, temperature, first, end, list, BLOCK)
+        count = collect(row, vocabulary, top, temperature, first, end, list, BLOCK // 2)
         keys, mass = ranked(row, top, temperature, list, count)
     amounts = tl.where(is_rank, (tl.arange(0, LISTED) < count).to(tl.int64), mass)
     found = find_key(keys, amounts, target, DISTANCE_BITS + LIST_BITS)
