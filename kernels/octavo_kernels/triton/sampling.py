@@ -1,5 +1,7 @@
 """Choosing tokens."""
 
+from dataclasses import dataclass
+
 import torch
 import triton
 from torch import Tensor
@@ -17,19 +19,26 @@ HISTORY_BLOCK = 1024
 WARPS = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What programs write and read again."""
+
+    penalised: Tensor  # float32 [S, V]: logits after penalties, of samples that have any
+    lists: Tensor  # int32 [S, 2 * LISTED]
+
+
 class Sampler:
-    """The functions of the door over these kernels. Keeps room for the largest step that it saw."""
+    """The functions of the door over these kernels."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
-        self.penalised = torch.empty(0, dtype=torch.float32, device=launcher.device.place)
-        self.lists = torch.empty(0, dtype=torch.int32, device=launcher.device.place)
+        self.scratches: dict[tuple[int, int], Scratch] = {}
 
     def sample(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
         """See ops.Sample."""
-        self.make_room(len(step.sample_slot), logits.shape[1])
+        scratch = self.scratch(step, logits)
         samples = self.launcher.most(step.samples, len(step.sample_slot))
-        self.penalise(samples, logits, sampling, step)
+        self.penalise(samples, scratch.penalised, logits, sampling, step)
         self.launcher(
             sample_kernel,
             (samples,),
@@ -37,7 +46,7 @@ class Sampler:
             step.sample_row,
             step.sample_slot,
             logits,
-            self.penalised,
+            scratch.penalised,
             sampling.temperature,
             sampling.top_k,
             sampling.top_p,
@@ -49,7 +58,7 @@ class Sampler:
             sampling.branch,
             sampling.length,
             sampling.history,
-            self.lists,
+            scratch.lists,
             out,
             logits.stride(0),
             sampling.history.stride(0),
@@ -60,7 +69,6 @@ class Sampler:
 
     def logprobs(self, logits: Tensor, step: Step, tokens: Tensor, values: Tensor, ids: Tensor) -> None:
         """See ops.Logprobs."""
-        self.make_room(len(step.sample_slot), logits.shape[1])
         self.launcher(
             logprobs_kernel,
             (self.launcher.most(step.samples, len(step.sample_slot)),),
@@ -68,7 +76,7 @@ class Sampler:
             step.sample_row,
             logits,
             tokens,
-            self.lists,
+            self.scratch(step, logits).lists,
             values,
             ids,
             logits.stride(0),
@@ -78,7 +86,7 @@ class Sampler:
             num_warps=WARPS,
         )
 
-    def penalise(self, samples: int, logits: Tensor, sampling: Sampling, step: Step) -> None:
+    def penalise(self, samples: int, penalised: Tensor, logits: Tensor, sampling: Sampling, step: Step) -> None:
         """Fills the rows of `penalised` of those samples that have a penalty."""
         self.launcher(
             penalise_kernel,
@@ -93,8 +101,8 @@ class Sampler:
             sampling.num_prompt,
             sampling.length,
             sampling.history,
-            self.penalised.view(torch.int32),
-            self.penalised,
+            penalised.view(torch.int32),
+            penalised,
             logits.stride(0),
             sampling.history.stride(0),
             logits.shape[1],
@@ -104,11 +112,15 @@ class Sampler:
             enable_fp_fusion=False,  # rounded as the reference rounds
         )
 
-    def make_room(self, samples: int, vocabulary: int) -> None:
-        """For so many samples; ValueError if their rows are too long. What a captured step uses must not move: its first run, kernel by kernel, comes here."""
+    def scratch(self, step: Step, logits: Tensor) -> Scratch:
+        """For steps of this size: made when the first one runs, and kept where it is, since graphs read and write there."""
+        samples, vocabulary = len(step.sample_slot), logits.shape[1]
         if vocabulary > MAX_VOCABULARY:
             raise ValueError(f"a vocabulary of {vocabulary} tokens; these kernels sample from {MAX_VOCABULARY}")
-        if self.penalised.numel() < samples * vocabulary:
-            self.penalised = self.penalised.new_empty(samples * vocabulary)
-        if self.lists.numel() < samples * 2 * LISTED.value:
-            self.lists = self.lists.new_empty(samples * 2 * LISTED.value)
+        if (samples, vocabulary) not in self.scratches:
+            place = self.launcher.device.place
+            self.scratches[samples, vocabulary] = Scratch(
+                torch.empty((samples, vocabulary), dtype=torch.float32, device=place),
+                torch.empty((samples, 2 * LISTED.value), dtype=torch.int32, device=place),
+            )
+        return self.scratches[samples, vocabulary]

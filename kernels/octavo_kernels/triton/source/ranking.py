@@ -129,12 +129,11 @@ def below(row, vocabulary, top, temperature, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def narrow(row, vocabulary, top, temperature, target, is_rank, BLOCK: tl.constexpr):
+def narrow(row, vocabulary, top, temperature, target, is_rank, first, rank, mass, BLOCK: tl.constexpr):
     """A range of keys that fits a list and holds the place where ranks, or masses, reach the target.
 
-    Returns its first key, its end, and rank and mass of all before it.
+    It lies at `first` or behind; rank and mass are those of all before. Returns these three and the end of the range.
     """
-    first, rank, mass = tl.full([], 0, tl.int64), tl.full([], 0, tl.int64), tl.full([], 0, tl.int64)
     furthest = tl.where(is_rank, INFINITY, MASSLESS).to(tl.int64)
     end, upto = (furthest + 1) << TOKEN_BITS, vocabulary.to(tl.int64)
     while upto - rank > LISTED:
@@ -144,19 +143,24 @@ def narrow(row, vocabulary, top, temperature, target, is_rank, BLOCK: tl.constex
             first, rank, mass = middle, rank_below, mass_below
         else:
             end, upto = middle, rank_below
-    return first, end, rank, mass
+    return first, rank, mass, end
 
 
 @triton.jit
-def find(row, vocabulary, top, temperature, target, is_rank, count, list, BLOCK: tl.constexpr):
+def find(row, vocabulary, top, temperature, target, is_rank, count, end, list, BLOCK: tl.constexpr):
     """The first token where ranks, or masses, reach the target, at least 1, and the mass of all up to it.
 
-    `list` holds the first `count` tokens, or none that fits if they are too many; other tokens are listed behind it.
+    `list` holds the `count` tokens of keys before `end`, if there is room; what else is needed is listed behind it.
     """
-    before = tl.full([], 0, tl.int64)
     keys, mass = ranked(row, top, temperature, list, count)
-    if (count > LISTED) | (target > tl.where(is_rank, count, tl.sum(mass, 0))):
-        first, end, rank, before = narrow(row, vocabulary, top, temperature, target, is_rank, BLOCK // 2)
+    first, rank, before = tl.full([], 0, tl.int64), tl.full([], 0, tl.int64), tl.full([], 0, tl.int64)
+    listed = tl.sum(mass, 0)
+    if (count > LISTED) | (target > tl.where(is_rank, count, listed)):
+        if count <= LISTED:
+            first, rank, before = end, count.to(tl.int64), listed
+        first, rank, before, end = narrow(
+            row, vocabulary, top, temperature, target, is_rank, first, rank, before, BLOCK // 2
+        )
         target -= tl.where(is_rank, rank, before)
         list += LISTED
         count = collect(row, vocabulary, top, temperature, first, end, list, BLOCK // 2)

@@ -121,7 +121,7 @@ def draw(row, vocabulary, maxima, top, temperature, top_k, top_p, min_p, u, list
                 kept = tl.minimum(kept, mass_of_likely(row, vocabulary, top, temperature, least, BLOCK))
             target = (u.to(tl.float64) * kept.to(tl.float64)).to(tl.int64) + 1
         if target > 0:
-            token, kept = find(row, vocabulary, top, temperature, target, stage == 0, count, list, BLOCK)
+            token, kept = find(row, vocabulary, top, temperature, target, stage == 0, count, end, list, BLOCK)
     return token
 
 
