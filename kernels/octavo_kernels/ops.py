@@ -285,11 +285,11 @@ class Sample(Protocol):
 
 
 class Logprobs(Protocol):
-    """Log-probabilities (natural, of logits [H, V] as they are) of the `tokens` int32 [S] that were sampled, and of the best.
+    """Log-probabilities of the `tokens` int32 [S] that were sampled, and of the best, by the softmax of logits [H, V].
 
-    values float32 [S, 1 + n], ids int32 [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones,
-    ties by ascending id. Where there is none, as for all of a sample without a token and past the last token that has any
-    probability: id -1 and minus infinity.
+    Logits are taken as they are: float32, without penalties or temperature. values float32 [S, 1 + n], ids int32
+    [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones, ties by ascending id. Where there is
+    none, as for a sample without a token and past the last token that has any probability: id -1 and minus infinity.
     """
 
     def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...

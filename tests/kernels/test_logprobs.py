@@ -27,7 +27,7 @@ def logprobs(ops: Ops, logits: Tensor, tokens: list[int], rows: list[int] | None
 
 def assert_right(logits: Tensor, token: int, values: Tensor, ids: Tensor) -> None:
     truth = logits.double().log_softmax(-1)
-    ranking = [token] + np.lexsort((np.arange(len(logits)), -logits.numpy()))[:BEST].tolist()
+    ranking = [token, *np.lexsort((np.arange(len(logits)), -logits.numpy()))[:BEST].tolist()]
     wanted = [one for one in ranking if logits[one] > -math.inf]
     assert ids.tolist() == wanted + [-1] * (1 + BEST - len(wanted))
     torch.testing.assert_close(values[: len(wanted)].double(), truth[wanted], rtol=1e-6, atol=1e-6)

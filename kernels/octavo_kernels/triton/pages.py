@@ -28,7 +28,9 @@ class Pages:
         self.device = device
         self.lanes: dict[int, Lane] = {}  # by the identity of the queue
 
-    def move(self, queue: Queue, source: Tensor, source_ids: np.ndarray, target: Tensor, target_ids: np.ndarray) -> None:
+    def move(
+        self, queue: Queue, source: Tensor, source_ids: np.ndarray, target: Tensor, target_ids: np.ndarray
+    ) -> None:
         """target[target_ids[i]] = source[source_ids[i]]; all reads come before all writes."""
         assert source.shape[1] == target.shape[1], "pages of one size"
         if source.data_ptr() == target.data_ptr() and np.isin(target_ids, source_ids).any():

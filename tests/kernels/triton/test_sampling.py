@@ -23,7 +23,6 @@ from tests.kernels.samplers import sample, sampling_of, step_of
 from tests.kernels.sampling_rule import columns_of, draw, rule, tensors_of, uniform_of
 from tests.kernels.triton.sampling_cases import VOCABULARIES, all_cases, check
 
-
 ROUNDING = 1e-6
 """Of float32: nearer to a boundary than this share of all mass, either side is right."""
 SHARE = 40

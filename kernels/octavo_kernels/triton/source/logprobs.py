@@ -37,7 +37,7 @@ def list_best(row, vocabulary, maxima, top, log_total, list, values, ids, num_be
     """The first `num_best` ranks and their log-probabilities, as far as there are so many that have one."""
     end = reach(maxima, vocabulary, top, 1.0, num_best)
     count = collect(row, vocabulary, top, 1.0, 0, end, list, BLOCK)
-    keys, mass = ranked(row, top, 1.0, list, count)
+    keys, _ = ranked(row, top, 1.0, list, count)
     is_one = tl.arange(0, LISTED) < count
     last = tl.full([], -1, tl.int64)
     for i in range(num_best):

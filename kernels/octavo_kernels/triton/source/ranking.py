@@ -4,8 +4,8 @@ A token's distance is (largest logit - its logit) / temperature, so ranks are as
 distance, which order like distances since none is negative, then the token id. Its mass is exp(-distance) in units of 2^-44,
 an integer: sums of masses are exact, whatever their order.
 
-A list holds the tokens of a range of keys, in the order of their ids. The first list aims at the first ranks; nearly all that
-is asked for lies there. For what does not, a range of keys is halved until it fits a list.
+A list holds the tokens of a range of keys, in the order of their ids. The first list aims at the first ranks; nearly all
+that is asked for lies there. For what does not, a range of keys is halved until it fits a list.
 
 One program works on a row. Logits are float32 below infinity, tokens int32, keys, ranks (from 1) and masses int64.
 """

@@ -155,7 +155,11 @@ def sample_kernel(
     if sample < tl.load(num_samples):
         slot = tl.load(sample_slot + sample).to(tl.int64)
         row = logits + tl.load(sample_row + sample).to(tl.int64) * logits_stride
-        penalties = tl.load(repetition_penalty + slot), tl.load(presence_penalty + slot), tl.load(frequency_penalty + slot)
+        penalties = (
+            tl.load(repetition_penalty + slot),
+            tl.load(presence_penalty + slot),
+            tl.load(frequency_penalty + slot),
+        )
         if has_penalty(penalties[0], penalties[1], penalties[2]):
             row = penalised + sample.to(tl.int64) * vocabulary
         maxima, is_below = survey(row, vocabulary)
