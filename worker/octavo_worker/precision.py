@@ -57,4 +57,4 @@ def pick_kernels(config: WorkerConfig) -> Ops:
             config.device, config.kernels, dtype=config.dtype, invariant=config.invariant, threads=config.threads
         )
     except KernelsUnavailable as error:
-        raise ConfigError(f"--kernels: {error}") from error
+        raise ConfigError(str(error)) from error

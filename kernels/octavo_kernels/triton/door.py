@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from octavo_kernels.ops import Ops
 from octavo_kernels.reference import attention, groups, pages
@@ -20,8 +21,6 @@ from octavo_kernels.triton.sampling import Sampler
 def open_door(device: Device) -> Ops:
     """All functions of the door, on one device."""
     launcher, mirror = Launcher(device), Mirror(device)
-    on_device = Pages(device)
-    moves = Moves(device, on_device.move)
     dense, linear, sampler = Dense(launcher), Linear(launcher), Sampler(launcher)
     return Ops(
         name="triton",
@@ -32,17 +31,16 @@ def open_door(device: Device) -> Ops:
         cache_dtypes=("bfloat16", "float16", "float32"),
         batch_invariant=False,
         needs_zeroed_pages=False,
-        new_buffer=partial(memory.new_buffer, device),
         share=mirror.share,
         changed=mirror.changed,
         copied=mirror.copied,
         fetch=mirror.fetch,
-        new_pool=partial(memory.new_pool, device),
-        new_host_pool=partial(memory.new_host_pool, device),
         memory=device.memory,
+        **memory.functions(device),
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
+        on_rows=lambda rows, x, act: launcher.do(lambda: act(x[: launcher.most(rows, len(x))])),
         prepare=borrowed(device, partial(groups.prepare, tile=None)),
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,
@@ -55,11 +53,20 @@ def open_door(device: Device) -> Ops:
         silu_mul=dense.silu_mul,
         sample=sampler.sample,
         logprobs=sampler.logprobs,
-        move_pages=moves.move_pages,
-        fence=moves.fence,
-        swap_seconds=moves.swap_seconds,
-        zero_pages=partial(on_device.zero, device.main),
+        **between_steps(device),
     )
+
+
+def between_steps(device: Device) -> dict[str, Callable[..., Any]]:
+    """What moves pages."""
+    on_device = Pages(device)
+    moves = Moves(device, on_device.move)
+    return {
+        "move_pages": moves.move_pages,
+        "fence": moves.fence,
+        "swap_seconds": moves.swap_seconds,
+        "zero_pages": partial(on_device.zero, device.main),
+    }
 
 
 def borrowed(device: Device, function: Callable[..., None]) -> Callable[..., None]:

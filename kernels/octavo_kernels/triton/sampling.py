@@ -10,7 +10,7 @@ from octavo_kernels.ops import Sampling, Step
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.source.logprobs import logprobs_kernel
 from octavo_kernels.triton.source.ranking import LISTED, TOKEN_BITS
-from octavo_kernels.triton.source.sampling import penalise_kernel, sample_kernel
+from octavo_kernels.triton.source.sampling import Columns, Samples, penalise_kernel, sample_kernel
 
 MAX_VOCABULARY = 1 << TOKEN_BITS.value
 BLOCK = 4096
@@ -37,27 +37,14 @@ class Sampler:
     def sample(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
         """See ops.Sample."""
         scratch = self.scratch(step, logits)
-        samples = self.launcher.most(step.samples, len(step.sample_slot))
-        self.penalise(samples, scratch.penalised, logits, sampling, step)
+        self.penalise(scratch.penalised, logits, sampling, step)
         self.launcher(
             sample_kernel,
-            (samples,),
-            self.launcher.count(step.samples),
-            step.sample_row,
-            step.sample_slot,
+            (self.most(step),),
+            self.samples_of(step),
+            columns_of(sampling),
             logits,
             scratch.penalised,
-            sampling.temperature,
-            sampling.top_k,
-            sampling.top_p,
-            sampling.min_p,
-            sampling.repetition_penalty,
-            sampling.presence_penalty,
-            sampling.frequency_penalty,
-            sampling.seed,
-            sampling.branch,
-            sampling.length,
-            sampling.history,
             scratch.lists,
             out,
             logits.stride(0),
@@ -67,13 +54,31 @@ class Sampler:
             num_warps=WARPS,
         )
 
+    def penalise(self, penalised: Tensor, logits: Tensor, sampling: Sampling, step: Step) -> None:
+        """Fills the rows of `penalised` of those samples that have a penalty."""
+        self.launcher(
+            penalise_kernel,
+            (self.most(step), triton.cdiv(logits.shape[1], CHUNK)),
+            self.samples_of(step),
+            columns_of(sampling),
+            logits,
+            penalised.view(torch.int32),
+            penalised,
+            logits.stride(0),
+            sampling.history.stride(0),
+            logits.shape[1],
+            CHUNK=CHUNK,
+            BLOCK=HISTORY_BLOCK,
+            num_warps=8,
+            enable_fp_fusion=False,  # rounded as the reference rounds
+        )
+
     def logprobs(self, logits: Tensor, step: Step, tokens: Tensor, values: Tensor, ids: Tensor) -> None:
         """See ops.Logprobs."""
         self.launcher(
             logprobs_kernel,
-            (self.launcher.most(step.samples, len(step.sample_slot)),),
-            self.launcher.count(step.samples),
-            step.sample_row,
+            (self.most(step),),
+            self.samples_of(step),
             logits,
             tokens,
             self.scratch(step, logits).lists,
@@ -86,31 +91,12 @@ class Sampler:
             num_warps=WARPS,
         )
 
-    def penalise(self, samples: int, penalised: Tensor, logits: Tensor, sampling: Sampling, step: Step) -> None:
-        """Fills the rows of `penalised` of those samples that have a penalty."""
-        self.launcher(
-            penalise_kernel,
-            (samples, triton.cdiv(logits.shape[1], CHUNK)),
-            self.launcher.count(step.samples),
-            step.sample_row,
-            step.sample_slot,
-            logits,
-            sampling.repetition_penalty,
-            sampling.presence_penalty,
-            sampling.frequency_penalty,
-            sampling.num_prompt,
-            sampling.length,
-            sampling.history,
-            penalised.view(torch.int32),
-            penalised,
-            logits.stride(0),
-            sampling.history.stride(0),
-            logits.shape[1],
-            CHUNK=CHUNK,
-            BLOCK=HISTORY_BLOCK,
-            num_warps=8,
-            enable_fp_fusion=False,  # rounded as the reference rounds
-        )
+    def most(self, step: Step) -> int:
+        """How many samples a launch must hold."""
+        return self.launcher.most(step.samples, len(step.sample_slot))
+
+    def samples_of(self, step: Step) -> Samples:
+        return Samples(self.launcher.count(step.samples), step.sample_row, step.sample_slot)
 
     def scratch(self, step: Step, logits: Tensor) -> Scratch:
         """For steps of this size: made when the first one runs, and kept where it is, since graphs read and write there."""
@@ -124,3 +110,7 @@ class Sampler:
                 torch.empty((samples, 2 * LISTED.value), dtype=torch.int32, device=place),
             )
         return self.scratches[samples, vocabulary]
+
+
+def columns_of(sampling: Sampling) -> Columns:
+    return Columns(*(getattr(sampling, name) for name in Columns._fields))

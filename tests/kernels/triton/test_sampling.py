@@ -116,7 +116,7 @@ def test_penalties_are_those_of_the_reference_to_the_bit(vocabulary: int) -> Non
     sampling = tensors_of(columns_of(slots, history=history, length=length, **penalties, **more))
     logits, penalised = torch.randn(slots, vocabulary) * 3, torch.full((slots, vocabulary), math.nan)
     sampler, step = Sampler(Launcher(Paper())), step_of(list(range(slots)))
-    sampler.penalise(slots, penalised, logits, sampling, step)
+    sampler.penalise(penalised, logits, sampling, step)
     reference.penalise(logits, torch.arange(slots), sampling)
     assert torch.equal(penalised, logits)
 

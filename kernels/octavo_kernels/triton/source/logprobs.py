@@ -54,8 +54,7 @@ def list_best(row, vocabulary, maxima, top, log_total, list, values, ids, num_be
 
 @triton.jit
 def logprobs_kernel(
-    num_samples,
-    sample_row,
+    samples,
     logits,
     tokens,
     lists,
@@ -68,8 +67,8 @@ def logprobs_kernel(
 ):
     """One sample: values and ids [1 + num_best] of its token, then of the best. `lists` has room for two of each."""
     sample = tl.program_id(0)
-    if sample < tl.load(num_samples):
-        row = logits + tl.load(sample_row + sample).to(tl.int64) * logits_stride
+    if sample < tl.load(samples.count):
+        row = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
         token = tl.load(tokens + sample)
         values += sample * (1 + num_best)
         ids += sample * (1 + num_best)

@@ -1,5 +1,7 @@
 """Choosing tokens. The rule is in `octavo_kernels.reference.sampling`; a filter keeps the first so many ranks."""
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -20,6 +22,31 @@ PURPOSE_TOKEN = tl.constexpr(0)
 IN_PROMPT = tl.constexpr(-(2**31))  # a bit beside the number of times that an answer says a token
 
 
+class Samples(NamedTuple):
+    """Of a step: see ops.Step."""
+
+    count: Any
+    row: Any
+    slot: Any
+
+
+class Columns(NamedTuple):
+    """See ops.Sampling."""
+
+    temperature: Any
+    top_p: Any
+    min_p: Any
+    top_k: Any
+    repetition_penalty: Any
+    presence_penalty: Any
+    frequency_penalty: Any
+    seed: Any
+    branch: Any
+    num_prompt: Any
+    length: Any
+    history: Any
+
+
 @triton.jit
 def uniform(position, branch, purpose, seed):
     """float32 in [0, 1) with 24 bits: the first word of counter (position, branch, purpose, 0)."""
@@ -28,8 +55,11 @@ def uniform(position, branch, purpose, seed):
 
 
 @triton.jit
-def has_penalty(repetition, presence, frequency):
-    return (repetition != 1.0) | (presence != 0.0) | (frequency != 0.0)
+def penalties_of(columns, slot):
+    """Repetition, presence and frequency penalty of a slot, and whether it has one."""
+    repetition = tl.load(columns.repetition_penalty + slot)
+    presence, frequency = tl.load(columns.presence_penalty + slot), tl.load(columns.frequency_penalty + slot)
+    return repetition, presence, frequency, (repetition != 1.0) | (presence != 0.0) | (frequency != 0.0)
 
 
 @triton.jit
@@ -45,16 +75,9 @@ def count_said(said, history, num_prompt, length, first, end, BLOCK: tl.constexp
 
 @triton.jit
 def penalise_kernel(
-    num_samples,
-    sample_row,
-    sample_slot,
+    samples,
+    columns,
     logits,
-    repetition_penalty,
-    presence_penalty,
-    frequency_penalty,
-    num_prompt,
-    length,
-    history,
     said,
     penalised,
     logits_stride: tl.int64,
@@ -65,25 +88,23 @@ def penalise_kernel(
 ):
     """CHUNK tokens of one sample that has a penalty: penalised [S, V]; `said` is the same memory as int32."""
     sample = tl.program_id(0)
-    if sample < tl.load(num_samples):
-        slot = tl.load(sample_slot + sample).to(tl.int64)
-        repetition = tl.load(repetition_penalty + slot)
-        presence, frequency = tl.load(presence_penalty + slot), tl.load(frequency_penalty + slot)
-        if has_penalty(repetition, presence, frequency):
+    if sample < tl.load(samples.count):
+        slot = tl.load(samples.slot + sample).to(tl.int64)
+        repetition, presence, frequency, has_penalty = penalties_of(columns, slot)
+        if has_penalty:
             first = tl.program_id(1) * CHUNK
             end = tl.minimum(first + CHUNK, vocabulary)
             own = sample.to(tl.int64) * vocabulary
             token = first + tl.arange(0, CHUNK)
-            tl.store(said + own + token, tl.zeros([CHUNK], tl.int32), token < end)
+            tl.store(said + own + token, tl.full([CHUNK], 0, tl.int32), token < end)
             tl.debug_barrier()
-            slot_history, prompt = history + slot * history_width, tl.load(num_prompt + slot)
-            count_said(said + own, slot_history, prompt, tl.load(length + slot), first, end, BLOCK)
+            history, prompt = columns.history + slot * history_width, tl.load(columns.num_prompt + slot)
+            count_said(said + own, history, prompt, tl.load(columns.length + slot), first, end, BLOCK)
             tl.debug_barrier()
             found = tl.load(said + own + token, token < end, other=0)
-            row = tl.load(sample_row + sample).to(tl.int64)
-            x = tl.load(logits + row * logits_stride + token, token < end, other=0.0)
-            divisor = tl.zeros_like(x) + repetition
-            x = tl.where(found != 0, tl.where(x > 0, tl.div_rn(x, divisor), x * repetition), x)
+            row = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
+            x = tl.load(row + token, token < end, other=0.0)
+            x = tl.where(found != 0, tl.where(x > 0, tl.div_rn(x, tl.zeros_like(x) + repetition), x * repetition), x)
             times = (found & 0x7FFFFFFF).to(tl.float32)
             x = x - tl.where(times > 0, presence, 0.0) - frequency * times
             tl.store(penalised + own + token, x, token < end)
@@ -127,22 +148,10 @@ def draw(row, vocabulary, maxima, top, temperature, top_k, top_p, min_p, u, list
 
 @triton.jit
 def sample_kernel(
-    num_samples,
-    sample_row,
-    sample_slot,
+    samples,
+    columns,
     logits,
     penalised,
-    temperatures,
-    top_ks,
-    top_ps,
-    min_ps,
-    repetition_penalty,
-    presence_penalty,
-    frequency_penalty,
-    seeds,
-    branches,
-    length,
-    history,
     lists,
     out,
     logits_stride: tl.int64,
@@ -152,30 +161,24 @@ def sample_kernel(
 ):
     """One sample. `lists` has room for two of each."""
     sample = tl.program_id(0)
-    if sample < tl.load(num_samples):
-        slot = tl.load(sample_slot + sample).to(tl.int64)
-        row = logits + tl.load(sample_row + sample).to(tl.int64) * logits_stride
-        penalties = (
-            tl.load(repetition_penalty + slot),
-            tl.load(presence_penalty + slot),
-            tl.load(frequency_penalty + slot),
-        )
-        if has_penalty(penalties[0], penalties[1], penalties[2]):
+    if sample < tl.load(samples.count):
+        slot = tl.load(samples.slot + sample).to(tl.int64)
+        row = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
+        _, _, _, has_penalty = penalties_of(columns, slot)
+        if has_penalty:
             row = penalised + sample.to(tl.int64) * vocabulary
         maxima, is_below = survey(row, vocabulary)
         top = tl.max(maxima, 0) + 0.0
-        temperature, position = tl.load(temperatures + slot), tl.load(length + slot)
+        temperature, position = tl.load(columns.temperature + slot), tl.load(columns.length + slot)
         token = tl.full([], -1, tl.int32)
         if is_below & (top > float("-inf")):
             if temperature > 0.0:
-                u = uniform(position, tl.load(branches + slot), PURPOSE_TOKEN, tl.load(seeds + slot))
-                filters = tl.load(top_ks + slot), tl.load(top_ps + slot), tl.load(min_ps + slot)
-                list = lists + sample.to(tl.int64) * (2 * LISTED)
-                token = draw(
-                    row, vocabulary, maxima, top, temperature, filters[0], filters[1], filters[2], u, list, BLOCK
-                )
+                u = uniform(position, tl.load(columns.branch + slot), PURPOSE_TOKEN, tl.load(columns.seed + slot))
+                top_k, top_p = tl.load(columns.top_k + slot), tl.load(columns.top_p + slot)
+                min_p, list = tl.load(columns.min_p + slot), lists + sample.to(tl.int64) * (2 * LISTED)
+                token = draw(row, vocabulary, maxima, top, temperature, top_k, top_p, min_p, u, list, BLOCK)
             else:
                 token = first_of(row, vocabulary, top, BLOCK)
             if position < history_width:
-                tl.store(history + slot * history_width + position, token)
+                tl.store(columns.history + slot * history_width + position, token)
         tl.store(out + sample, token)
