@@ -57,7 +57,7 @@ def open_door(device: Device) -> Ops:
     )
 
 
-def between_steps(device: Device) -> dict[str, Callable[..., Any]]:
+def between_steps(device: Device) -> dict[str, Any]:
     """What moves pages."""
     on_device = Pages(device)
     moves = Moves(device, on_device.move)

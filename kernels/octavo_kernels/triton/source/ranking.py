@@ -154,7 +154,7 @@ def find(row, vocabulary, top, temperature, target, is_rank, count, end, list, B
     """
     keys, mass = ranked(row, top, temperature, list, count)
     first, rank, before = tl.full([], 0, tl.int64), tl.full([], 0, tl.int64), tl.full([], 0, tl.int64)
-    listed = tl.sum(mass, 0)
+    listed, room = tl.sum(mass, 0), tl.full([], 0, tl.int32)
     if (count > LISTED) | (target > tl.where(is_rank, count, listed)):
         if count <= LISTED:
             first, rank, before = end, count.to(tl.int64), listed
@@ -162,9 +162,9 @@ def find(row, vocabulary, top, temperature, target, is_rank, count, end, list, B
             row, vocabulary, top, temperature, target, is_rank, first, rank, before, BLOCK // 2
         )
         target -= tl.where(is_rank, rank, before)
-        list += LISTED
-        count = collect(row, vocabulary, top, temperature, first, end, list, BLOCK // 2)
-        keys, mass = ranked(row, top, temperature, list, count)
+        room += LISTED
+        count = collect(row, vocabulary, top, temperature, first, end, list + room, BLOCK // 2)
+        keys, mass = ranked(row, top, temperature, list + room, count)
     amounts = tl.where(is_rank, (tl.arange(0, LISTED) < count).to(tl.int64), mass)
     found = find_key(keys, amounts, target, DISTANCE_BITS + LIST_BITS)
-    return tl.load(list + (found & (LISTED - 1))), before + tl.sum(tl.where(keys <= found, mass, 0), 0)
+    return tl.load(list + room + (found & (LISTED - 1))), before + tl.sum(tl.where(keys <= found, mass, 0), 0)

@@ -163,10 +163,9 @@ def sample_kernel(
     sample = tl.program_id(0)
     if sample < tl.load(samples.count):
         slot = tl.load(samples.slot + sample).to(tl.int64)
-        row = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
+        as_it_is = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
         _, _, _, has_penalty = penalties_of(columns, slot)
-        if has_penalty:
-            row = penalised + sample.to(tl.int64) * vocabulary
+        row = tl.where(has_penalty, penalised + sample.to(tl.int64) * vocabulary, as_it_is)
         maxima, is_below = survey(row, vocabulary)
         top = tl.max(maxima, 0) + 0.0
         temperature, position = tl.load(columns.temperature + slot), tl.load(columns.length + slot)
