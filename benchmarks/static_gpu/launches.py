@@ -157,6 +157,8 @@ def sampling(session: Session) -> None:
     step, drawn = a_step(session, "D64", "bfloat16", 1), ops.share(np.zeros(ROWS, np.int32))
     logits = ops.new_buffer((ROWS, 128256), "float32")
     session.note("", lambda: ops.sample(logits, a_sampling(ops), step, drawn))
+    values, ids = (ops.new_buffer((ROWS, 21), dtype) for dtype in ("float32", "int32"))
+    session.note("", lambda: ops.logprobs(logits, step, drawn, values, ids))
 
 
 def pages(session: Session) -> None:

@@ -41,7 +41,7 @@ def compiled(launch: Launch, target: Target) -> Any:
     """The compiled kernel. Raises what the compiler raises."""
     driver.set_active(Driver(target))
     launch.kernel.device_caches.clear()
-    return launch.kernel.warmup(*launch.arguments, grid=launch.grid, enable_fp_fusion=True, **launch.options)
+    return launch.kernel.warmup(*launch.arguments, grid=launch.grid, **({"enable_fp_fusion": True} | launch.options))
 
 
 def measure(launch: Launch, target: Target) -> Numbers:

@@ -276,12 +276,25 @@ class MovePages(Protocol):
 
 
 class Sample(Protocol):
-    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change).
+    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32, which stay as they are.
 
-    It is also put at the end of the slot's history, where there is room; `sampling.length` stays.
+    It is also put at the end of the slot's history, where there is room; `sampling.length` stays. No token can be drawn
+    from a row that holds a NaN or an infinity, after penalties, or nothing but minus infinities: `out` is -1 then, and
+    the history stays too.
     """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
+
+
+class Logprobs(Protocol):
+    """Log-probabilities of the `tokens` int32 [S] that were sampled, and of the best, by the softmax of logits [H, V].
+
+    Logits are taken as they are: float32, without penalties or temperature. values float32 [S, 1 + n], ids int32
+    [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones, ties by ascending id. Where there is
+    none, as for a sample without a token and past the last token that has any probability: id -1 and minus infinity.
+    """
+
+    def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
 
 
 class AllReduce(Protocol):
@@ -357,6 +370,7 @@ class Ops:
     attention: Attention
     silu_mul: SiluMul
     sample: Sample
+    logprobs: Logprobs
 
     # Between steps; never captured.
     move_pages: MovePages

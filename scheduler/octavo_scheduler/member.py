@@ -3,16 +3,57 @@
 from collections import deque
 from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from octavo_scheduler import limits, wire
 from octavo_scheduler.core.events import Joined, Rates
+from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.worker import Worker
 from octavo_scheduler.wire import Epoch, Greeting
 
 IDLE_LEASE_SECONDS = 10.0
 """A worker without a plan that is silent for so long is lost."""
 STEP_LEASE_SECONDS = 60.0
-"""The same with a plan: nothing is heard of a worker while it executes a step."""
+"""The same with a plan of which nothing is known: nothing is heard of a worker while it executes a step."""
+LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED = 2.0, 8.0
+"""With a plan whose time can be predicted."""
+FADING = 0.95
+"""What is left of the slowest step with each step that is faster."""
+
+
+class Sent(NamedTuple):
+    """A plan that is not answered."""
+
+    step: int
+    at: float
+    """When it was sent, or when the one before it was answered."""
+    num_tokens: int
+    lease: float
+    """Seconds."""
+
+
+@dataclass
+class Pace:
+    """How long steps of a worker take, by the tokens that they compute."""
+
+    slowest: float = 0.0
+    """Seconds a token, of the slowest step lately."""
+    most_tokens: int = 0
+    """Of a step that was answered."""
+
+    def note(self, num_tokens: int, seconds: float) -> None:
+        """A step was answered."""
+        self.slowest = max(seconds / max(num_tokens, 1), FADING * self.slowest)
+        self.most_tokens = max(self.most_tokens, num_tokens)
+
+    def lease(self, plan: StepPlan) -> float:
+        """Seconds that a plan may take. One that moves pages, or computes far more than any before it (a GPU may have to
+        compile for that), is given all the time that an unknown one gets."""
+        num_tokens = sum(plan.row_tokens)
+        moves = plan.swap_out or plan.swap_in or plan.copy
+        if moves or num_tokens > 2 * self.most_tokens:
+            return STEP_LEASE_SECONDS
+        return max(LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED * self.slowest * max(num_tokens, 1))
 
 
 @dataclass
@@ -26,30 +67,40 @@ class Member:
     num_bad: int = 0
     swapped_bytes: int = 0
     swap_seconds: float = 0.0
-    sent: deque[tuple[int, float]] = field(default_factory=deque)
-    """Step and time of each plan that it has not answered."""
+    pace: Pace = field(default_factory=Pace)
+    sent: deque[Sent] = field(default_factory=deque)
+    """Each plan that it has not answered."""
+
+    def note_sent(self, plan: StepPlan, now: float) -> None:
+        """A plan is on its way."""
+        self.sent.append(Sent(plan.step, now, sum(plan.row_tokens), self.pace.lease(plan)))
+
+    def note_done(self, step: int, now: float) -> None:
+        """A result came."""
+        if self.sent and self.sent[0].step == step:
+            self.pace.note(self.sent[0].num_tokens, now - self.sent[0].at)
 
     @property
     def lease_end(self) -> float:
         """A worker executing a step says nothing; heartbeats in between do not make a lost step come back."""
-        return self.sent[0][1] + STEP_LEASE_SECONDS if self.sent else self.heard_at + IDLE_LEASE_SECONDS
+        return self.sent[0].at + self.sent[0].lease if self.sent else self.heard_at + IDLE_LEASE_SECONDS
 
     def has_lost(self, step: int) -> bool:
         """Whether a word about `step` means that the answer to an earlier plan will never come."""
-        return bool(self.sent) and step > self.sent[0][0]
+        return bool(self.sent) and step > self.sent[0].step
 
     def keep(self, worker: Worker | None, now: float) -> None:
         """Forgets what the core has no longer in flight. The time of a step counts from the end of the one before."""
         in_flight = {plan.step for plan in worker.in_flight} if worker else set()
-        kept = deque(entry for entry in self.sent if entry[0] in in_flight)
+        kept = deque(entry for entry in self.sent if entry.step in in_flight)
         if kept and kept[0] != self.sent[0]:
-            kept[0] = (kept[0][0], now)
+            kept[0] = kept[0]._replace(at=now)
         self.sent = kept
 
     def forgive(self, now: float) -> None:
         """This very process was stopped for a while: all leases begin anew."""
         self.heard_at = now
-        self.sent = deque((step, now) for step, _ in self.sent)
+        self.sent = deque(entry._replace(at=now) for entry in self.sent)
 
     def rates(self, report: wire.StepReport) -> Rates:
         """Swaps are rare, so the copy rate is the average over all of this stay."""

@@ -129,17 +129,30 @@ def on_sequences(team: Team) -> dict[str, Callable[..., Any]]:
 
     def sample(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:
         columns, arrays = sampling_of(sampling), step_of(step)
-        if logits.shape[1] > c.MAX_VOCABULARY:
-            raise ValueError(f"a vocabulary of {logits.shape[1]} tokens; these kernels sample from {c.MAX_VOCABULARY}")
+        check_vocabulary(logits)
         arguments = c.Sample(matrix(logits), pointer(columns), pointer(arrays), address(out))
         team.do("sample", arguments, logits, sampling, columns, arrays, step, out)
+
+    def logprobs(logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None:
+        check_vocabulary(logits)
+        arrays = step_of(step)
+        where = (address(tokens), address(values), address(ids))
+        arguments = c.Logprobs(matrix(logits), pointer(arrays), *where, values.shape[1] - 1)
+        team.do("logprobs", arguments, logits, step, arrays, tokens, values, ids)
 
     return {
         "take_tokens": take_tokens,
         "rope_and_write": rope_and_write,
         "attention": attention,
         "sample": sample,
+        "logprobs": logprobs,
     }
+
+
+def check_vocabulary(logits: Array) -> None:
+    """Raises ValueError if a row is too long."""
+    if logits.shape[1] > c.MAX_VOCABULARY:
+        raise ValueError(f"a vocabulary of {logits.shape[1]} tokens; these kernels sample from {c.MAX_VOCABULARY}")
 
 
 def move_pages(team: Team, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None:

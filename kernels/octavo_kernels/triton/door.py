@@ -1,10 +1,9 @@
 """`Ops` over Triton kernels."""
 
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import pages, sampling
 from octavo_kernels.triton import cache, memory, weights
 from octavo_kernels.triton.attention import Attention
 from octavo_kernels.triton.dense import Dense
@@ -14,14 +13,15 @@ from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
 from octavo_kernels.triton.moves import Moves
+from octavo_kernels.triton.pages import Pages
 from octavo_kernels.triton.rope import Rope
+from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device, *, invariant: bool = False) -> Ops:
-    """All functions of the door, on one device."""
+    """All functions of the door, on one device. `invariant`: bits of attention depend on no batch and no chunking."""
     launcher, mirror = Launcher(device), Mirror(device)
-    moves = Moves(device, lambda queue, *given: queue.do(lambda: pages.move_pages(*given)))
-    dense, linear = Dense(launcher), Linear(launcher)
+    dense, linear, sampler = Dense(launcher), Linear(launcher), Sampler(launcher)
     attention = Attention(launcher, is_invariant=invariant)
     return Ops(
         name="triton",
@@ -32,17 +32,16 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         cache_dtypes=cache.CACHE_DTYPES,
         batch_invariant=False,
         needs_zeroed_pages=False,
-        new_buffer=partial(memory.new_buffer, device),
         share=mirror.share,
         changed=mirror.changed,
         copied=mirror.copied,
         fetch=mirror.fetch,
-        new_pool=partial(memory.new_pool, device),
-        new_host_pool=partial(memory.new_host_pool, device),
         memory=device.memory,
+        **memory.functions(device),
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
+        on_rows=lambda rows, x, act: launcher.do(lambda: act(x[: launcher.most(rows, len(x))])),
         prepare=attention.prepare,
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,
@@ -53,14 +52,19 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         rope_and_write=Rope(launcher).rope_and_write,
         attention=attention.attention,
         silu_mul=dense.silu_mul,
-        sample=borrowed(device, sampling.sample),
-        move_pages=moves.move_pages,
-        fence=moves.fence,
-        swap_seconds=moves.swap_seconds,
-        zero_pages=borrowed(device, pages.zero_pages),
+        sample=sampler.sample,
+        logprobs=sampler.logprobs,
+        **between_steps(device),
     )
 
 
-def borrowed(device: Device, function: Callable[..., None]) -> Callable[..., None]:
-    """A function of the reference, put on the main queue."""
-    return lambda *given, **named: device.main.do(lambda: function(*given, **named))
+def between_steps(device: Device) -> dict[str, Any]:
+    """What moves pages."""
+    on_device = Pages(device)
+    moves = Moves(device, on_device.move)
+    return {
+        "move_pages": moves.move_pages,
+        "fence": moves.fence,
+        "swap_seconds": moves.swap_seconds,
+        "zero_pages": partial(on_device.zero, device.main),
+    }

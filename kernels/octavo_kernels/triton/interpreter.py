@@ -5,7 +5,7 @@ to them wrongly. Here such values go through float32 and are rounded to nearest 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,38 +22,12 @@ NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.fl
 
 def install() -> None:
     """Mend the interpreter of this process. Triton takes it where TRITON_INTERPRET=1 when a kernel is defined."""
+    if isinstance(interpreter_builder, Exact):
+        return
     interpreter_builder.__class__ = Exact
-    if not isinstance(interpreter._patch_lang, PatchOnce):
-        interpreter._patch_lang = PatchOnce(interpreter._patch_lang)
-
-
-class PatchOnce:
-    """Triton's language is patched for a launch and again at each call of a function, which took a third of the time of
-    kernels made of small functions. Once for each module is enough."""
-
-    def __init__(self, patch: Callable[[Any], Any]) -> None:
-        self.patch = patch
-        self.patched: set[int] = set()  # globals of modules, in this launch
-
-    def __call__(self, function: Any) -> Any:
-        if id(function.__globals__) in self.patched:
-            return None
-        is_launch = not self.patched
-        self.patched.add(id(function.__globals__))
-        scope = self.patch(function)
-        return Restored(scope, self.patched) if is_launch else scope
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What a launch puts back when it is done."""
-
-    scope: Any
-    patched: set[int]
-
-    def restore(self) -> None:
-        self.patched.clear()
-        self.scope.restore()
+    # The language is made to interpret at every call of every function, which takes longer than most functions: once do.
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    interpreter._patch_lang = lambda function: interpreter._LangPatchScope()
 
 
 class Exact(InterpreterBuilder):  # type: ignore[misc]
@@ -72,7 +46,8 @@ class Exact(InterpreterBuilder):  # type: ignore[misc]
             values = op(widened(left), widened(right))
             result = TensorHandle(values, tl.int1) if values.dtype == np.bool_ else handle(values, left.dtype.scalar)
         else:
-            result = super().binary_op(left, right, op)
+            with np.errstate(all="ignore"):  # GPUs give infinities and NaN without a word
+                result = super().binary_op(left, right, op)
         return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
 
     def unary_op(self, x: Any, op: Callable[..., Values]) -> Any:

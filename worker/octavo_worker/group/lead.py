@@ -61,6 +61,8 @@ class Follower:
             self.pending.clear()
             self.runner.reset()
         elif order == RESULT:
+            if not self.pending:
+                raise GroupLost(f"rank {self.ranks.shard.rank} refused step {self.refused}, and rank 0 did not")
             finished(self.ranks, self.runner.result, self.pending.popleft())
         elif order == REFUSAL:
             self.ranks.agree(-1 if self.refused is None else self.refused, REFUSED)
