@@ -59,6 +59,20 @@ def split_size(position, SHAPE: tl.constexpr):
 
 
 @triton.jit
+def cache_of(pool, scales, table, slot, table_width, page_stride, layer_offset, kv, SHAPE: tl.constexpr):
+    """Where K and V of a slot's KV head are found: `cache`."""
+    offset = layer_offset + kv.to(tl.int64) * SHAPE.block_elements
+    first_scale = scales + offset // 2 + SHAPE.page_size * SHAPE.head_dim
+    return pool + offset, first_scale, table + slot * table_width, page_stride
+
+
+@triton.jit
+def first_seen(position, SHAPE: tl.constexpr):
+    """The first position that a query sees."""
+    return tl.maximum(position - SHAPE.window + 1, 0) if SHAPE.window else 0
+
+
+@triton.jit
 def fold(
     q, position, top, total, mixed, cache, pages, at, lowest, highest, SHAPE: tl.constexpr, IS_MASKED: tl.constexpr
 ):

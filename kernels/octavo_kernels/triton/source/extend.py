@@ -3,7 +3,15 @@
 import triton
 import triton.language as tl
 
-from octavo_kernels.triton.source.attention import finished, merged, nothing, split_size, walk
+from octavo_kernels.triton.source.attention import (
+    cache_of,
+    finished,
+    first_seen,
+    merged,
+    nothing,
+    split_size,
+    walk,
+)
 
 
 @triton.jit
@@ -55,6 +63,19 @@ def walk_by_splits(q, position, cache, first, last, lowest, highest, SHAPE: tl.c
 
 
 @triton.jit
+def attend(q, position, cache, first, last, lowest, SHAPE: tl.constexpr):
+    """The sum of weights and the weighted values of all positions."""
+    if SHAPE.is_split:
+        top, total, mixed = walk_by_splits(q, position, cache, first, last, lowest, last, SHAPE)
+    else:
+        top, total, mixed = nothing(SHAPE.tile.block_m, SHAPE.padded_dim)
+        top, total, mixed = walk_all(
+            q, position, top, total, mixed, cache, 0, last + 1, first, last, lowest, last, SHAPE
+        )
+    return total, mixed
+
+
+@triton.jit
 def extend_kernel(
     num_rows,
     row_slot,
@@ -88,21 +109,9 @@ def extend_kernel(
         q = tl.load(qkv + token.to(tl.int64)[:, None] * qkv_stride + column, is_one, other=0.0).to(SHAPE.dtype)
         first = tl.load(row_length + row) - (row_end - start)
         last = first + tl.minimum(BLOCK_Q, row_end - start) - 1
-        lowest = tl.maximum(first - SHAPE.window + 1, 0) if SHAPE.window else 0
-        offset = layer_offset + kv.to(tl.int64) * SHAPE.block_elements
-        cache = (
-            pool + offset,
-            scales + offset // 2 + SHAPE.page_size * SHAPE.head_dim,
-            table + slot * table_width,
-            page_stride,
-        )
+        lowest = first_seen(first, SHAPE)
+        cache = cache_of(pool, scales, table, slot, table_width, page_stride, layer_offset, kv, SHAPE)
         position = first + m // GROUP
-        if SHAPE.is_split:
-            top, total, mixed = walk_by_splits(q, position, cache, first, last, lowest, last, SHAPE)
-        else:
-            top, total, mixed = nothing(SHAPE.tile.block_m, SHAPE.padded_dim)
-            top, total, mixed = walk_all(
-                q, position, top, total, mixed, cache, 0, last + 1, first, last, lowest, last, SHAPE
-            )
+        total, mixed = attend(q, position, cache, first, last, lowest, SHAPE)
         result = finished(total, mixed, SHAPE).to(out.dtype.element_ty)
         tl.store(out + token.to(tl.int64)[:, None] * out_stride + column, result, is_one)
