@@ -27,7 +27,7 @@ class Target:
 
 TARGETS = (
     Target("sm_80", GPUTarget("cuda", 80, 32), 65536, 256, 255, 167936, 166912, 64, 32, ("mma.sync",), False),
-    Target("sm_90", GPUTarget("cuda", 90, 32), 65536, 256, 255, 233472, 232448, 64, 32, ("wgmma",), True),
+    Target("sm_90", GPUTarget("cuda", 90, 32), 65536, 256, 255, 233472, 232448, 64, 32, ("wgmma", "mma.sync"), True),
     Target(
         "sm_100", GPUTarget("cuda", 100, 32), 65536, 256, 255, 233472, 232448, 64, 32, ("tcgen05.mma", "mma.sync"), True
     ),

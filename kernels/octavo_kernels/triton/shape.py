@@ -88,8 +88,6 @@ def extend_tile(head_dim: int, item_bytes: int, group: int, pressure: int) -> Ti
         block_m = 32 if head_dim <= 64 or (head_dim <= 128 and not pressure) else 16
         return Tile(max(block_m, padded(group)), 32 if head_dim <= 64 else 16, 2, 8)
     block_n = 32 if pressure or head_dim > 128 else 64
-    if head_dim <= 64:
-        return Tile(max(64, padded(group)), block_n, 3, 4)
     if head_dim <= 128:
         return Tile(max(64 if pressure > 1 else 128, padded(group)), block_n, 3, 8)
     return Tile(max(32 if pressure else 64, padded(group)), block_n, 2, 8)
@@ -99,7 +97,9 @@ def decode_tile(head_dim: int, item_bytes: int, group: int, pressure: int) -> Ti
     """Of one token."""
     if item_bytes == 4:
         return Tile(padded(group), 32 if head_dim <= 64 else 16, 2, 4 if head_dim <= 64 else 8)
-    return Tile(padded(group), 32 if pressure or head_dim > 128 else 64, 3, 4)
+    if pressure or head_dim > 128:
+        return Tile(padded(group), 32, 3, 4)
+    return Tile(padded(group), 64, 3, 4 if head_dim <= 64 else 8)
 
 
 def splits_of(capacity: int) -> dict[str, int]:
