@@ -24,6 +24,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from octavo_kernels.int4 import Int4
+
 Array: TypeAlias = Any
 Replay: TypeAlias = Callable[[], None]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -277,7 +279,9 @@ class Ops:
     share: Callable[[np.ndarray], Array]  # as these kernels want it: the same memory, or their copy of it
     changed: Callable[[np.ndarray, int, int], None]  # (shared array, first, count): these elements were written here
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
-    pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
+    pack: Callable[
+        [np.ndarray | Blocks | Int4, np.ndarray | None, str], Weight
+    ]  # (float32 [N, K] or quantised, float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
     # Running. `capture` is given what computes a step. It calls it once, to see what it does, or once for each size of

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from octavo_kernels.int4 import Int4
 from octavo_kernels.ops import Blocks, Geometry, Replay, Step, Weight
 
 DTYPES = {
@@ -43,9 +44,9 @@ class Matrix:
     bias: Tensor | None  # float32 [outputs]
 
 
-def pack(matrix: np.ndarray | Blocks, bias: np.ndarray | None, format: str) -> Weight:
+def pack(matrix: np.ndarray | Blocks | Int4, bias: np.ndarray | None, format: str) -> Weight:
     """`data` [outputs, inputs] in the format, `bias` float32 [outputs]."""
-    floats = matrix.floats() if isinstance(matrix, Blocks) else matrix
+    floats = matrix if isinstance(matrix, np.ndarray) else matrix.floats()
     data = torch.tensor(floats, dtype=DTYPES[format])
     parts = {"data": data.view(NUMPY.get(data.dtype, data.dtype)).numpy()}
     if bias is not None:

@@ -13,10 +13,10 @@ from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
 
 
-def open_door(device: Device) -> Ops:
-    """All functions of the door, on one device."""
+def open_door(device: Device, *, invariant: bool = False) -> Ops:
+    """All functions of the door, on one device. `invariant`: a row's bits are the same in any launch."""
     launcher, mirror = Launcher(device), Mirror(device)
-    dense, linear = Dense(launcher), Linear(launcher)
+    dense, linear = Dense(launcher), Linear(launcher, invariant=invariant)
     return Ops(
         name="triton",
         layout=pages.LAYOUT,
