@@ -36,7 +36,7 @@ class Int4:
     def floats(self) -> np.ndarray:
         """The matrix in float32."""
         scale, zero = (each[self.group_of].T for each in (self.scale.astype(np.float32), self.zero))
-        return (self.q.astype(np.float32) - zero) * scale
+        return np.asarray((self.q.astype(np.float32) - zero) * scale)
 
 
 def from_awq(qweight: np.ndarray, qzeros: np.ndarray, scales: np.ndarray) -> Int4:

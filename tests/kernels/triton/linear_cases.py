@@ -75,7 +75,7 @@ def matrix_of(case: Case, rng: np.random.Generator) -> np.ndarray | Blocks | Int
     """As it comes from a file."""
     if case.source in GROUPS:
         return random_int4(rng, case.outputs, case.inputs, GROUPS[case.source], in_order="disorder" not in case.source)
-    matrix = (rng.standard_normal((case.outputs, case.inputs)) / np.sqrt(case.inputs)).astype(np.float32)
+    matrix = np.asarray(rng.standard_normal((case.outputs, case.inputs)) / np.sqrt(case.inputs), np.float32)
     if case.source in BLOCKS:
         return Blocks(case.source, quantize(matrix, GGMLQuantizationType[case.source]))
     return matrix
@@ -100,7 +100,10 @@ def check(case: Case, ops: Ops | None = None) -> float:
     x = torch.from_numpy(rng.standard_normal((case.rows + 3, case.inputs), np.float32)).to(getattr(torch, case.dtype))
     x[case.rows :] = torch.nan
     out = torch.full((case.rows + 3, case.outputs), PAST)
-    (ops.gated_linear if case.is_gated else ops.linear)(count(case.rows), x, *weights, out)
+    if case.is_gated:
+        ops.gated_linear(count(case.rows), x, weights[0], weights[1], out)
+    else:
+        ops.linear(count(case.rows), x, weights[0], out)
     assert (out[case.rows :] == PAST).all(), "rows past the count were written"
     truth, size = expected(case, x[: case.rows], weights)
     return float(((out[: case.rows].double() - truth).abs() / size).max())
@@ -130,7 +133,8 @@ def expected(case: Case, x: Tensor, weights: list[Weight]) -> tuple[Tensor, Tens
 def rounded(x: Tensor) -> Tensor:
     """What is left of rows that share a scale in int8."""
     scale = x.float().abs().amax(1, keepdim=True) / 127
-    return (x.float() / scale).round().double() * scale.double()
+    whole = (x.float() / scale).round()
+    return whole.double() * scale.double()
 
 
 def unpacked(weight: Weight) -> Tensor:
@@ -141,7 +145,7 @@ def unpacked(weight: Weight) -> Tensor:
         return data.view(getattr(torch, weight.format)).double()
     if "scale" in parts:
         values = data.view(torch.float8_e4m3fn) if weight.format == "fp8" else data
-        return values.double() * parts["scale"].double()[:, None]
+        return torch.mul(values.double(), parts["scale"].double()[:, None])
     halves = (data & 15, data >> 4) if weight.format == "int4" else (data,)
     q = torch.stack(halves, 2).permute(1, 0, 2, 3).reshape(weight.outputs, -1).double()
     words = parts["scale_and_zero" if "scale_and_zero" in parts else "scale_and_low"].double()

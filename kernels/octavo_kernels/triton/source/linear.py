@@ -122,14 +122,15 @@ def quantise_rows_kernel(num_rows, x, out, scale, x_stride: tl.int64, out_stride
     if row < tl.load(num_rows):
         at = row.to(tl.int64)
         j = tl.arange(0, BLOCK)
-        most, doubt = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+        most = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, width, BLOCK):
             values = tl.load(x + at * x_stride + start + j, start + j < width, other=0.0).to(tl.float32)
-            most = tl.maximum(most, tl.abs(values))
-            doubt += values * 0.0
-        step = tl.max(most, 0) / 127.0 + tl.sum(doubt, 0)
-        tl.store(scale + row, step)
-        is_number = step > 0
+            size = tl.abs(values)
+            most = tl.maximum(most, tl.where(size < float("inf"), size, float("inf")))  # also for NaN
+        largest = tl.max(most, 0)
+        is_number = largest < float("inf")
+        tl.store(scale + row, tl.where(is_number, largest / 127.0, float("nan")))
+        step = tl.where(is_number & (largest > 0), largest / 127.0, 1.0)
         for start in range(0, width, BLOCK):
             is_one = start + j < width
             values = tl.load(x + at * x_stride + start + j, is_one, other=0.0).to(tl.float32)
