@@ -30,7 +30,7 @@ def steps_of(words, BITS: tl.constexpr, IS_ZERO: tl.constexpr):
 def weight_of(byte, half, step, least, BITS: tl.constexpr):
     """float32 values of q in bytes. Bits of q after those of 1.0 are 1 + q / 2^BITS: no conversion, which is slow."""
     q = (byte.to(tl.int32) >> (half * 4)) & ((1 << BITS) - 1)
-    return (q << (23 - BITS) | 0x3F800000).to(tl.float32, bitcast=True) * step + least
+    return tl.fma((q << (23 - BITS) | 0x3F800000).to(tl.float32, bitcast=True), step, least)
 
 
 @triton.jit
