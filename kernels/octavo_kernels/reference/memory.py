@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octavo_kernels.int4 import Int4
-from octavo_kernels.ops import Blocks, Geometry, Replay, Step, Weight
+from octavo_kernels.ops import Geometry, Replay, Step, Values, Weight
 
 DTYPES = {
     "float32": torch.float32,
@@ -44,7 +43,7 @@ class Matrix:
     bias: Tensor | None  # float32 [outputs]
 
 
-def pack(matrix: np.ndarray | Blocks | Int4, bias: np.ndarray | None, format: str) -> Weight:
+def pack(matrix: Values, bias: np.ndarray | None, format: str) -> Weight:
     """`data` [outputs, inputs] in the format, `bias` float32 [outputs]."""
     floats = matrix if isinstance(matrix, np.ndarray) else matrix.floats()
     data = torch.tensor(floats, dtype=DTYPES[format])
@@ -66,10 +65,6 @@ def unpack(format: str, outputs: int, inputs: int, parts: Mapping[str, np.ndarra
     if "data" not in tensors:
         raise ValueError(f"a {format} weight [{outputs}, {inputs}] has no data")
     return Weight(format, outputs, inputs, parts, Matrix(tensors["data"].view(DTYPES[format]), tensors.get("bias")))
-
-
-def changed(array: np.ndarray, first: int, count: int) -> None:
-    """The memory is the same."""
 
 
 def capture(step: Step, body: Callable[[], None]) -> Replay:

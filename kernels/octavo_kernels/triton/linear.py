@@ -18,7 +18,7 @@ from octavo_kernels.ops import Array, Weight
 from octavo_kernels.triton.dense import BLOCK, Dense
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.quantise import BITS
-from octavo_kernels.triton.source.groups import embed_groups_kernel, groups_kernel, take_columns_kernel
+from octavo_kernels.triton.source.groups import embed_groups_kernel, linear_groups_kernel, take_columns_kernel
 from octavo_kernels.triton.source.linear import embed_kernel, linear_kernel, quantise_rows_kernel
 from octavo_kernels.triton.tuning import tile_for
 from octavo_kernels.triton.weights import FLOATS, Matrix, matrix_of
@@ -110,7 +110,7 @@ class Linear:
             else {"INPUTS": tile.inputs, "IS_EVEN": inputs % tile.inputs == 0, "IS_FP8": weight.format == "fp8"}
         )
         self.launcher(
-            groups_kernel if is_grouped else linear_kernel,
+            linear_groups_kernel if is_grouped else linear_kernel,
             (triton.cdiv(most, tile.rows), triton.cdiv(outputs, tile.outputs)),
             *(self.launcher.count(rows), staged.x, staged.scale, weight.data, weight.scale, weight.bias),
             *((None, None) if gate is None else (gate.data, gate.scale)),

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octavo_kernels.int4 import Int4
-from octavo_kernels.ops import Blocks, Weight
+from octavo_kernels.ops import Blocks, Values, Weight
 from octavo_kernels.triton.device import Device
 from octavo_kernels.triton.quantise import (
     BITS,
@@ -74,7 +73,7 @@ class OnDevice(Mapping[str, np.ndarray]):
         return len(self.tensors)
 
 
-def pack(device: Device, matrix: np.ndarray | Blocks | Int4, bias: np.ndarray | None, format: str) -> Weight:
+def pack(device: Device, matrix: Values, bias: np.ndarray | None, format: str) -> Weight:
     """A matrix [outputs, inputs], and a bias [outputs]. What is quantised already keeps its values in its own format."""
     outputs, inputs = matrix.shape
     made = parts_of(device, matrix, format)
@@ -83,7 +82,7 @@ def pack(device: Device, matrix: np.ndarray | Blocks | Int4, bias: np.ndarray | 
     return on_device(device, format, outputs, inputs, made)
 
 
-def parts_of(device: Device, matrix: np.ndarray | Blocks | Int4, format: str) -> Parts:
+def parts_of(device: Device, matrix: Values, format: str) -> Parts:
     """Quantised on the device, where there is most room and speed."""
     if not isinstance(matrix, np.ndarray):
         if matrix.format == format:

@@ -134,7 +134,7 @@ def rounded(x: Tensor) -> Tensor:
     """What is left of rows that share a scale in int8."""
     scale = x.float().abs().amax(1, keepdim=True) / 127
     whole = (x.float() / scale).round()
-    return whole.double() * scale.double()
+    return torch.mul(whole.double(), scale.double())
 
 
 def unpacked(weight: Weight) -> Tensor:

@@ -68,7 +68,7 @@ def product_of_groups(
 
 
 @triton.jit
-def groups_kernel(
+def linear_groups_kernel(
     num_rows,
     x,
     x_scale,
