@@ -142,7 +142,8 @@ def unpacked(weight: Weight) -> Tensor:
     parts = {name: torch.from_numpy(np.array(part)) for name, part in weight.parts.items()}
     data = parts["data"]
     if weight.format in DTYPES:
-        return data.view(getattr(torch, weight.format)).double()
+        floats: Tensor = data.view(getattr(torch, weight.format))
+        return floats.double()
     if "scale" in parts:
         values = data.view(torch.float8_e4m3fn) if weight.format == "fp8" else data
         return torch.mul(values.double(), parts["scale"].double()[:, None])
