@@ -19,6 +19,7 @@ class Settings(TypedDict, total=False):
     swap_space: float | None  # GiB of host memory for swapped pages, per worker
     kernels: str | None  # name of the implementation
     threads: int | None  # of each worker; one a core otherwise
+    tensor_parallel_size: int | None  # processes of each worker, which share each matrix and the KV heads
     preempt: str | None  # "auto", "swap" or "drop"
 
 
@@ -36,6 +37,7 @@ WORKER = {
     "swap_space": "--swap-space",
     "kernels": "--kernels",
     "threads": "--threads",
+    "tensor_parallel_size": "--tensor-parallel-size",
 }
 
 

@@ -114,6 +114,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
             weights="bfloat16",
             kv_cache_dtype="int8",
             threads=3,
+            tensor_parallel_size=2,
             preempt=None,
             gpu_memory_utilization=0.5,
             num_workers=1,
@@ -130,6 +131,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
         "--weights bfloat16",
         "--kv-dtype int8",
         "--threads 3",
+        "--tensor-parallel-size 2",
         "--kv-memory-share 0.5",
         "--kernels reference",
     ):
