@@ -38,6 +38,28 @@ class Int4:
         scale, zero = (each[self.group_of].T for each in (self.scale.astype(np.float32), self.zero))
         return np.asarray((self.q.astype(np.float32) - zero) * scale)
 
+    def rows(self, start: int, stop: int) -> "Int4":
+        """Some outputs."""
+        part = slice(start, stop)
+        return Int4(self.q[part], self.scale[:, part], self.zero[:, part], self.group_of)
+
+    def columns(self, start: int, stop: int) -> "Int4 | np.ndarray":
+        """Some inputs; in float32, if groups are cut or inputs are not in their order."""
+        if (start, stop) == (0, self.q.shape[1]):
+            return self
+        size = self.q.shape[1] // len(self.scale)
+        if start % size or stop % size or (np.diff(self.group_of) < 0).any():
+            return self.floats()[:, start:stop]
+        part = slice(start // size, stop // size)
+        return Int4(self.q[:, start:stop], self.scale[part], self.zero[part], self.group_of[start:stop] - part.start)
+
+
+def below(parts: "list[Int4]") -> Int4:
+    """Matrices one below the other. They have the same groups."""
+    first = parts[0]
+    scale, zero = (np.concatenate([getattr(each, name) for each in parts], 1) for name in ("scale", "zero"))
+    return Int4(np.concatenate([each.q for each in parts]), scale, zero, first.group_of)
+
 
 def from_awq(qweight: np.ndarray, qzeros: np.ndarray, scales: np.ndarray) -> Int4:
     """int32 [inputs, outputs / 8], int32 [groups, outputs / 8], [groups, outputs]. ValueError if they do not fit together.

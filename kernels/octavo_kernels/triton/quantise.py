@@ -91,12 +91,12 @@ def of_blocks(blocks: Blocks) -> Grouped:
 
 
 def of_int4(matrix: Int4) -> Grouped:
-    """Inputs in the order of their groups. Larger groups than 128 become several with one scale. ValueError."""
-    groups, inputs = len(matrix.scale), matrix.shape[1]
-    size = inputs // groups
-    repeat = size // GROUPS[-1] if size % GROUPS[-1] == 0 else 1
-    if size // repeat not in GROUPS:
-        raise ValueError(f"groups of {size} inputs cannot be kept; of {', '.join(map(str, GROUPS))} they can")
+    """Inputs in the order of their groups. Groups of other sizes become several of one of ours. ValueError."""
+    size = matrix.shape[1] // len(matrix.scale)
+    ours = next((group for group in reversed(GROUPS) if size % group == 0), None)
+    if ours is None:
+        raise ValueError(f"groups of {size} inputs cannot be kept; of multiples of {GROUPS[0]} they can")
+    repeat = size // ours
     order = np.argsort(matrix.group_of, kind="stable").astype(np.int32)
     is_sorted = bool((np.diff(matrix.group_of) >= 0).all())
     q = torch.from_numpy(matrix.q if is_sorted else matrix.q[:, order])

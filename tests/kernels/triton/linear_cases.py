@@ -154,4 +154,4 @@ def unpacked(weight: Weight) -> Tensor:
     scale, other = words.repeat_interleave(size, 0)[: q.shape[1]].permute(2, 1, 0)
     values = (q - other) * scale if "scale_and_zero" in parts else q * scale + other
     values = values[:, : weight.inputs]
-    return values[:, parts["order"].argsort()] if "order" in parts else values
+    return torch.index_select(values, 1, parts["order"].argsort()) if "order" in parts else values

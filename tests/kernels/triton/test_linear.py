@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from octavo_kernels.int4 import AWQ_ORDER, Int4, from_awq, from_gptq
+from octavo_kernels.int4 import AWQ_ORDER, Int4, below, from_awq, from_gptq
 from octavo_kernels.ops import Blocks, Ops, Weight
 from octavo_kernels.triton import build as build_triton
 from octavo_kernels.triton.tuning import TILES
@@ -22,6 +22,7 @@ from tests.kernels.triton.linear_cases import (
     random_int4,
     unpacked,
 )
+from tests.kernels.triton.packing import words_of
 
 STEP = {"float32": 1e-7, "bfloat16": 2**-8, "float16": 2**-11, "fp8": 2**-4, "int8": 0.004, "int8_groups": 0.004}
 """Half the distance of neighbours of a format, relative to the largest number of a row or group."""
@@ -166,21 +167,28 @@ def test_weights_in_4_bits_keep_their_values_and_are_made_again_from_their_parts
         np.testing.assert_allclose(embedded(ops, each), matrix.floats(), rtol=1e-6, atol=1e-9)
 
 
-def test_groups_of_a_whole_row_are_kept_as_several_with_one_scale(ops: Ops) -> None:
-    matrix = random_int4(np.random.default_rng(5), 21, 512, 512)
+@pytest.mark.parametrize("size", [256, 512, 192, 96])
+def test_groups_of_other_sizes_are_kept_as_several_with_one_scale(ops: Ops, size: int) -> None:
+    matrix = random_int4(np.random.default_rng(5), 21, size * 2, size)
     np.testing.assert_allclose(embedded(ops, ops.pack(matrix, None, "int4")), matrix.floats(), rtol=1e-6, atol=1e-9)
 
 
 def test_groups_of_an_odd_size_are_refused(ops: Ops) -> None:
-    with pytest.raises(ValueError, match="groups of 48 inputs cannot be kept; of 32, 64, 128 they can"):
+    with pytest.raises(ValueError, match="groups of 48 inputs cannot be kept; of multiples of 32 they can"):
         ops.pack(random_int4(np.random.default_rng(5), 8, 96, 48), None, "int4")
 
 
-def words_of(values: np.ndarray, order: tuple[int, ...] = tuple(range(8))) -> np.ndarray:
-    """int32 [..., n / 8]: value `order[i]` of eight in bits 4 i and above."""
-    eight = values.reshape(*values.shape[:-1], -1, 8).astype(np.uint32)
-    words = sum(eight[..., place] << np.uint32(4 * i) for i, place in enumerate(order))
-    return np.asarray(words, np.uint32).view(np.int32)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_parts_of_a_matrix_in_4_bits_have_its_values(in_order: bool) -> None:
+    matrix = random_int4(np.random.default_rng(6), 24, 128, 32, in_order=in_order)
+    floats = matrix.floats()
+    assert np.array_equal(below([matrix.rows(0, 5), matrix.rows(5, 24)]).floats(), floats)
+    whole, cut = matrix.columns(32, 96), matrix.columns(30, 96)
+    assert isinstance(whole, Int4) == in_order
+    assert np.array_equal(whole.floats() if isinstance(whole, Int4) else whole, floats[:, 32:96])
+    assert matrix.columns(0, 128) is matrix
+    assert isinstance(cut, np.ndarray)
+    assert np.array_equal(cut, floats[:, 30:96])
 
 
 def test_awq_is_read_as_it_was_packed() -> None:
