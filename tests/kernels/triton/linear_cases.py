@@ -93,20 +93,34 @@ def random_int4(rng: np.random.Generator, outputs: int, inputs: int, size: int, 
 
 
 def check(case: Case, ops: Ops | None = None) -> float:
-    """The largest relative error. Asserts that rows past the count are left alone and that NaN in them does no harm."""
+    """The largest relative error. Asserts that rows past the count are left alone and that NaN in them does no harm.
+
+    On a GPU `ops` have to be invariant ones: its own library would write into those rows.
+    """
     ops = ops or build("triton")
+    place = ops.new_buffer((1,), "float32").device
     rng = np.random.default_rng(case.rows * 1000 + case.outputs)
     weights = [packed(ops, case, rng) for _ in range(2 if case.is_gated else 1)]
     x = torch.from_numpy(rng.standard_normal((case.rows + 3, case.inputs), np.float32)).to(getattr(torch, case.dtype))
     x[case.rows :] = torch.nan
-    out = torch.full((case.rows + 3, case.outputs), PAST)
+    out = torch.full((case.rows + 3, case.outputs), PAST, device=place)
+    given = x.to(place)
+    settle(place)
     if case.is_gated:
-        ops.gated_linear(count(case.rows), x, weights[0], weights[1], out)
+        ops.gated_linear(count(case.rows), given, weights[0], weights[1], out)
     else:
-        ops.linear(count(case.rows), x, weights[0], out)
+        ops.linear(count(case.rows), given, weights[0], out)
+    settle(place)
+    out = out.cpu()
     assert (out[case.rows :] == PAST).all(), "rows past the count were written"
     truth, size = expected(case, x[: case.rows], weights)
     return float(((out[: case.rows].double() - truth).abs() / size).max())
+
+
+def settle(place: torch.device) -> None:
+    """Until a GPU has done what it was given on any stream."""
+    if place.type == "cuda":
+        torch.cuda.synchronize(place)
 
 
 def packed(ops: Ops, case: Case, rng: np.random.Generator) -> Weight:

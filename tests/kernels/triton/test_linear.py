@@ -6,6 +6,9 @@ import torch
 from octavo_kernels.int4 import AWQ_ORDER, Int4, below, from_awq, from_gptq
 from octavo_kernels.ops import Blocks, Ops, Weight
 from octavo_kernels.triton import build as build_triton
+from octavo_kernels.triton.launcher import Launcher
+from octavo_kernels.triton.linear import Linear
+from octavo_kernels.triton.paper import Paper
 from octavo_kernels.triton.tuning import TILES
 from torch import Tensor
 
@@ -13,6 +16,7 @@ from tests.kernels.implementations import build
 from tests.kernels.steps import count
 from tests.kernels.triton.linear_cases import (
     BLOCKS,
+    DTYPES,
     FORMATS,
     GROUPS,
     Case,
@@ -126,6 +130,21 @@ def test_gates_of_another_format_than_what_they_gate_are_multiplied_apart(ops: O
     ops.gated_linear(count(6), x, gate, up, out)
     a, b = multiply(ops, x, gate), multiply(ops, x, up)
     torch.testing.assert_close(out, torch.nn.functional.silu(a) * b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_library_that_multiplies_instead_gives_the_same_but_for_rounding(ops: Ops, dtype: str) -> None:
+    layers = Linear(Launcher(Paper()))
+    layers.has_library = True  # as on a GPU; here it is torch's own
+    x, bias = random(9, 64, dtype), torch.randn(40).numpy()
+    weight, gate, up = (ops.pack((torch.randn(40, 64) / 8).numpy(), b, dtype) for b in (bias, None, None))
+    ours, theirs = torch.zeros(4, 9, 40, dtype=x.dtype).split(2)
+    for of, out in ((Linear(Launcher(Paper())), ours), (layers, theirs)):
+        of.linear(count(9), x, weight, out[0])
+        of.gated_linear(count(9), x, gate, up, out[1])
+    scale = {"float32": 1e-6, "bfloat16": 2**-7, "float16": 2**-10}[dtype]
+    torch.testing.assert_close(ours, theirs, rtol=scale * 2, atol=scale * 4)
+    assert theirs.all()
 
 
 @pytest.mark.parametrize("format", [*STEP, "int4"])
