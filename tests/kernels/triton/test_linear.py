@@ -30,8 +30,8 @@ from tests.kernels.triton.packing import words_of
 
 STEP = {"float32": 1e-7, "bfloat16": 2**-8, "float16": 2**-11, "fp8": 2**-4, "int8": 0.004, "int8_groups": 0.004}
 """Half the distance of neighbours of a format, relative to the largest number of a row or group."""
-PART = 12
-"""One case in so many."""
+PART = 13
+"""One case in so many; odd, so that every second one is gated."""
 
 
 @pytest.fixture
@@ -61,6 +61,7 @@ def embedded(ops: Ops, weight: Weight) -> Tensor:
 def test_a_layer_is_the_product_with_its_unpacked_weight_in_float64(format: str) -> None:
     cases = [case for case in all_cases() if case.format == format][::PART]
     assert len(cases) >= 12
+    assert {case.is_gated for case in cases} == {True, False}
     for case in cases:
         assert check(case) <= case.bound, case
 
@@ -124,9 +125,13 @@ def test_columns_of_a_wider_buffer_are_rows_of_activations_too(ops: Ops) -> None
     assert not out[:, 47:].any()
 
 
-def test_gates_of_another_format_than_what_they_gate_are_multiplied_apart(ops: Ops) -> None:
-    x, out = random(6, 64), torch.zeros(6, 40)
-    gate, up = (ops.pack((torch.randn(40, 64) / 8).numpy(), None, format) for format in ("int4", "int8_groups"))
+@pytest.mark.parametrize("differ", ["format", "order of inputs"])
+def test_gates_that_are_not_like_what_they_gate_are_multiplied_apart(ops: Ops, differ: str) -> None:
+    x, out, rng = random(6, 64), torch.zeros(6, 40), np.random.default_rng(2)
+    if differ == "format":
+        gate, up = (ops.pack((torch.randn(40, 64) / 8).numpy(), None, format) for format in ("int4", "int8_groups"))
+    else:
+        gate, up = (ops.pack(random_int4(rng, 40, 64, 32, in_order=False), None, "int4") for _ in range(2))
     ops.gated_linear(count(6), x, gate, up, out)
     a, b = multiply(ops, x, gate), multiply(ops, x, up)
     torch.testing.assert_close(out, torch.nn.functional.silu(a) * b, rtol=1e-6, atol=1e-7)
