@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from octavo_kernels.ops import Blocks
 from octavo_worker.architecture import Architecture, from_huggingface
+from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError
 from octavo_worker.folder import read_json
+from octavo_worker.group.seat import per_rank
 from octavo_worker.group.shard import Part, Shard, all_of
 from octavo_worker.source import open_source
 
@@ -102,3 +104,15 @@ def test_the_degree_is_part_of_the_digest_only_where_each_rank_rounds_its_own_co
     assert one.digest(b"weights", "int8") == b"weights"
     assert len({shard.digest(b"weights", "int8") for shard in (one, two, Shard(0, 4))}) == 3
     assert two.digest(b"weights", "int8") == Shard(0, 2).digest(b"weights", "int8")
+
+
+@pytest.mark.parametrize(("device", "devices"), [("cuda", ["cuda:0", "cuda:1"]), ("cuda:4", ["cuda:4", "cuda:5"])])
+def test_each_rank_has_a_gpu_of_its_own(device: str, devices: list[str]) -> None:
+    config = WorkerConfig(model=Path("m"), device=device, tensor_parallel_size=2)
+    assert [per_rank(config, rank).device for rank in range(2)] == devices
+    assert per_rank(config, 1).threads is None
+
+
+def test_ranks_on_cpus_share_cores_and_memory() -> None:
+    config = per_rank(WorkerConfig(model=Path("m"), threads=8, tensor_parallel_size=2), 1)
+    assert (config.device, config.threads, config.kv_memory_share) == ("cpu", 8, 0.15)

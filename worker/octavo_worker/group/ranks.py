@@ -49,7 +49,7 @@ class Ranks:
             )
             self.step = dist.new_group(timeout=EXCHANGE, backend="gloo")
             if device != "cpu":
-                torch.cuda.set_device(seat.rank)
+                torch.cuda.set_device(device)
                 self.devices = dist.new_group(timeout=EXCHANGE, backend="nccl")
 
     @contextmanager

@@ -153,10 +153,12 @@ def end_at_once(words: str, code: int) -> None:
     os._exit(code)
 
 
-def per_rank(config: WorkerConfig) -> WorkerConfig:
-    """The configuration of each rank. On CPUs all of them share one machine's cores and its memory."""
+def per_rank(config: WorkerConfig, rank: int) -> WorkerConfig:
+    """The configuration of a rank. On CPUs all of them share one machine's cores and its memory; of GPUs each has its own:
+    the first ones, or those from the one named."""
     if config.device != "cpu":
-        return config
+        name, _, first = config.device.partition(":")
+        return replace(config, device=f"{name}:{int(first or 0) + rank}")
     size = config.tensor_parallel_size
     threads = config.threads or max(1, (os.cpu_count() or 1) // size)
     return replace(config, threads=threads, kv_memory_share=config.kv_memory_share / size)

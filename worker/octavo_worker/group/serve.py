@@ -26,7 +26,7 @@ def serve_as_group(config: WorkerConfig, arguments: Sequence[str], on_signal: On
     goes wrong ends this process."""
     config = settled(config)
     seat, children = take_seat(os.environ, config.tensor_parallel_size, [*arguments, f"--kernels={config.kernels}"])
-    config = per_rank(config)
+    config = per_rank(config, seat.rank)
     watchers = children.watchers if children is not None else []
     try:
         if seat.is_first:
@@ -57,7 +57,10 @@ def settled(config: WorkerConfig) -> WorkerConfig:
             f"{config.model} is an engine folder, whose matrices are packed whole; with --tensor-parallel-size serve the "
             "model that it was made from"
         )
-    ops = pick_kernels(config)
+    rank = os.environ.get("RANK", "0")
+    ops = pick_kernels(
+        per_rank(config, int(rank) if rank.isdigit() else 0)
+    )  # on a GPU of its own from the first moment
     Shard(0, config.tensor_parallel_size).of(open_source(config.model).architecture, choose(config, ops).weights)
     return replace(config, kernels=ops.name)
 
