@@ -24,6 +24,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from octavo_kernels.int4 import Int4
+
 Array: TypeAlias = Any
 Replay: TypeAlias = Callable[[], None]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
@@ -121,6 +123,10 @@ class Blocks:
         from gguf.quants import dequantize
 
         return np.asarray(dequantize(self.data, GGMLQuantizationType[self.kind]), np.float32)
+
+
+Values: TypeAlias = np.ndarray | Blocks | Int4
+"""A matrix in float32, or one that is quantised already."""
 
 
 def one_count() -> np.ndarray:
@@ -349,7 +355,7 @@ class Ops:
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
     new_host_pool: Callable[[Geometry, int], Array]  # the same in main memory
     memory: Callable[[], Memory] | None  # of the device; None: main memory
-    pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
+    pack: Callable[[Values, np.ndarray | None, str], Weight]  # ([N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
     # Running. `capture` is given what computes a step. It calls it once, to see what it does, or once for each size of

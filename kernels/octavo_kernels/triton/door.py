@@ -18,10 +18,10 @@ from octavo_kernels.triton.pages import Pages
 from octavo_kernels.triton.sampling import Sampler
 
 
-def open_door(device: Device) -> Ops:
-    """All functions of the door, on one device."""
+def open_door(device: Device, *, invariant: bool = False) -> Ops:
+    """All functions of the door, on one device. `invariant`: a row's bits are the same in any launch."""
     launcher, mirror = Launcher(device), Mirror(device)
-    dense, linear, sampler = Dense(launcher), Linear(launcher), Sampler(launcher)
+    dense, linear, sampler = Dense(launcher), Linear(launcher, invariant=invariant), Sampler(launcher)
     return Ops(
         name="triton",
         layout=pages.LAYOUT,
