@@ -259,6 +259,11 @@ class Sample(Protocol):
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
 
 
+def at_once(action: Replay) -> None:
+    """Run it."""
+    action()
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One implementation of everything a decoder needs."""
@@ -300,6 +305,10 @@ class Ops:
     # Between steps; never captured.
     move_pages: MovePages
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
+
+    # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
+    # they are asked for, as those in C, cut their recording here; others run it at once.
+    call: Callable[[Replay], None] = at_once
 
 
 class KernelsUnavailable(ValueError):

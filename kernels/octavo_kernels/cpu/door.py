@@ -35,6 +35,7 @@ def open_door(team: Team) -> Ops:
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
         capture=team.capture,
+        call=team.call,
         prepare=lambda step: None,
         **on_rows(team),
         **on_sequences(team),
