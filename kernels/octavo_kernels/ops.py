@@ -229,8 +229,9 @@ class RopeAndWrite(Protocol):
 class Attention(Protocol):
     """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
 
-    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included. `softcap` > 0: a score
-    s becomes softcap * tanh(s / softcap). Tokens of padded rows are left alone.
+    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included; what lies before the
+    windows of all queries of a row may be anything, NaN included. `softcap` > 0: a score s becomes
+    softcap * tanh(s / softcap). Tokens of padded rows are left alone.
     """
 
     def __call__(
