@@ -22,7 +22,12 @@ class Settings(TypedDict, total=False):
     preempt: str | None  # "auto", "swap" or "drop"
 
 
-SCHEDULER = {"max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-step-tokens", "preempt": "--preempt"}
+SCHEDULER = {
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-step-tokens",
+    "max_model_len": "--max-context",
+    "preempt": "--preempt",
+}
 WORKER = {
     "block_size": "--page-size",
     "max_num_seqs": "--max-slots",

@@ -109,6 +109,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
             block_size=32,
             max_num_seqs=8,
             max_num_batched_tokens=128,
+            max_model_len=1000,
             swap_space=0.5,
             dtype="float32",
             weights="bfloat16",
@@ -135,6 +136,8 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
     ):
         assert words in flags
     assert "--kv-cache-memory" not in flags
+    for program in ("scheduler", "worker"):
+        assert "--max-context 1000" in (tmp_path / program).read_text()
 
 
 def test_shutdown_ends_the_processes_and_may_come_twice() -> None:

@@ -28,7 +28,7 @@ class Decoder:
         a = weights.architecture
         self.weights, self.ops = weights, ops
         self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
-        self.cos, self.sin = map(ops.share, tables(weights.rope_frequencies, max_context))
+        self.cos, self.sin = map(ops.share, tables(weights.rope_frequencies, max_context, a.rope.magnitude))
         tokens, rows = len(step.token), len(step.head_token)
 
         def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
@@ -60,7 +60,8 @@ class Decoder:
         ops.rms_norm(rows, added, self.residual, layer.attention_norm, self.weights.architecture.eps, self.normed)
         ops.linear(rows, self.normed, layer.qkv, self.qkv)
         ops.rope_and_write(self.qkv, self.cos, self.sin, self.pool, index, step)
-        ops.attention(self.qkv, self.pool, index, step, self.attended)
+        window = self.weights.architecture.windows[index]
+        ops.attention(self.qkv, self.pool, index, step, self.attended, window=window)
         ops.linear(rows, self.attended, layer.output, self.added)
 
     def feed_forward(self, layer: Layer) -> None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from octavo_kernels.ops import Geometry
 
+from octavo_worker.architecture import Architecture
 from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, read_plan, write_hello, write_result
 from octavo_worker.cache import PageCache, num_device_pages, num_host_pages
 from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
-from octavo_worker.errors import PlanRefused, Reason
+from octavo_worker.errors import ConfigError, PlanRefused, Reason
 from octavo_worker.limits import Limits
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Decoder
@@ -154,4 +155,12 @@ def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = la
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
     pages, host_pages = num_device_pages(config, geometry), num_host_pages(config, geometry)
     cache = PageCache(geometry, ops, pages=pages, host_pages=host_pages)
-    return Runner(config, weights, cache, precision, min(config.max_context or a.max_context, a.max_context))
+    return Runner(config, weights, cache, precision, context_of(config, a))
+
+
+def context_of(config: WorkerConfig, architecture: Architecture) -> int:
+    """Tokens of the longest sequence, at most as many as the model's positions reach. Raises ConfigError."""
+    most = architecture.max_context
+    if (config.max_context or 0) > most:
+        raise ConfigError(f"--max-context {config.max_context} is more than the model's positions reach: {most} tokens")
+    return config.max_context or most

@@ -37,11 +37,13 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--host-pages", "N", "pages of the host tier"),
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
     ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),
-    ("--max-context", "N", "longest sequence, in tokens"),
     ("--threads", "N", "threads that a worker computes with (default: one a core)"),
     ("--invariant", None, "same bits for a row in any batch and chunking"),
 )
-SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (("--max-step-tokens", "N", "most tokens of one step"),)
+SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (
+    ("--max-step-tokens", "N", "most tokens of one step"),
+    ("--max-context", "N", "longest sequence, in tokens"),
+)
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
