@@ -18,6 +18,7 @@ class Settings(TypedDict, total=False):
     kv_cache_memory: int | str | None  # or the size itself, in bytes or like "2GiB"
     swap_space: float | None  # GiB of host memory for swapped pages, per worker
     kernels: str | None  # name of the implementation
+    ops: str | None  # name of an installed package's own ones
     threads: int | None  # of each worker; one a core otherwise
     preempt: str | None  # "auto", "swap" or "drop"
 
@@ -40,6 +41,7 @@ WORKER = {
     "kv_cache_memory": "--kv-cache-memory",
     "swap_space": "--swap-space",
     "kernels": "--kernels",
+    "ops": "--ops",
     "threads": "--threads",
 }
 

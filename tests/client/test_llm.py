@@ -119,6 +119,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
             gpu_memory_utilization=0.5,
             num_workers=1,
             kernels="reference",
+            ops="plain",
             programs=Programs(scheduler, worker),
         )
     flags = (tmp_path / "worker").read_text()
@@ -133,6 +134,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
         "--threads 3",
         "--kv-memory-share 0.5",
         "--kernels reference",
+        "--ops plain",
     ):
         assert words in flags
     assert "--kv-cache-memory" not in flags

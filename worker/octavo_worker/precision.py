@@ -4,7 +4,7 @@ import sys
 from dataclasses import astuple, dataclass
 from hashlib import sha256
 
-from octavo_kernels import cpu
+from octavo_kernels import cpu, custom
 from octavo_kernels.ops import KernelsUnavailable, Ops, pick
 
 from octavo_worker.config import WorkerConfig
@@ -23,10 +23,11 @@ class Precision:
     dtype: str  # of activations
     weights: str
     cache: str  # of K and V
+    ops: str = ""  # name and version of ops of somebody's own
 
     def digest(self, weights: bytes) -> bytes:
-        """SHA-256 of all that answers follow from: the weights' own digest and the precision."""
-        return sha256("/".join((weights.hex(), *astuple(self))).encode()).digest()
+        """SHA-256 of all that answers follow from: the weights' own digest, the precision, ops that are not ours."""
+        return sha256("/".join((weights.hex(), *filter(None, astuple(self)))).encode()).digest()
 
 
 def choose(config: WorkerConfig, ops: Ops) -> Precision:
@@ -36,6 +37,7 @@ def choose(config: WorkerConfig, ops: Ops) -> Precision:
         dtype=dtype,
         weights=one_of("--weights", config.weights, dtype, ops.formats, ops),
         cache=one_of("--kv-dtype", config.kv_dtype, dtype, ops.cache_dtypes, ops),
+        ops=custom.identity(config.ops) if config.ops else "",
     )
 
 
@@ -53,8 +55,12 @@ def pick_kernels(config: WorkerConfig) -> Ops:
     if config.kernels is None and not cpu.is_built():
         print(NO_CPU_KERNELS, file=sys.stderr)
     try:
-        return pick(
+        ops = pick(
             config.device, config.kernels, dtype=config.dtype, invariant=config.invariant, threads=config.threads
         )
     except KernelsUnavailable as error:
         raise ConfigError(f"--kernels: {error}") from error
+    try:
+        return custom.customise(ops, config.ops) if config.ops else ops
+    except KernelsUnavailable as error:
+        raise ConfigError(f"--ops: {error}") from error
