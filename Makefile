@@ -96,6 +96,12 @@ simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as m
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
 
+static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, without one, and compare with the table
+	TRITON_CACHE_DIR=.cache/triton $(BIN)/python -m benchmarks.static_gpu
+
+gpu-check: $(DEV) ## Run all kernels on the GPU that is here, measure them (eight minutes; without a GPU it says so)
+	$(BIN)/python -m benchmarks.gpu
+
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,3 +26,9 @@ def cell_text(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     return f"{cell:,.0f}" if abs(cell) >= 100 else f"{cell:.1f}" if abs(cell) >= 10 else f"{cell:.2f}"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table for a page: numbers and all else as they are."""
+    lines = [list(header), ["---"] * len(header), *([cell_text(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

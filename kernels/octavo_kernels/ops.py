@@ -54,6 +54,25 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Of a device, in bytes."""
+
+    total: int
+    free: int
+    own: int  # taken by this process
+
+
+class Fetched(Protocol):
+    """Elements on their way to main memory."""
+
+    def is_there(self) -> bool:
+        """Whether `wait` would not."""
+
+    def wait(self) -> np.ndarray:
+        """The elements, once all that was given to the kernels before they were asked for is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weight:
     """A matrix [outputs, inputs] as the kernels want it.
 
@@ -246,7 +265,11 @@ class SiluMul(Protocol):
 
 
 class MovePages(Protocol):
-    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes. Ids are int64."""
+    """target[target_ids[i]] = source[source_ids[i]], bytes unchanged; all reads come before all writes. Ids are int64.
+
+    Moves to and from the host tier begin after all that was given to the kernels before, and may run beside what is given
+    next, until `Ops.fence`.
+    """
 
     def __call__(self, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None: ...
 
@@ -282,7 +305,13 @@ class Ops:
     new_buffer: Callable[[tuple[int, ...], str], Array]  # (shape, dtype): zeros
     share: Callable[[np.ndarray], Array]  # as these kernels want it: the same memory, or their copy of it
     changed: Callable[[np.ndarray, int, int], None]  # (shared array, first, count): these elements were written here
+    copied: Callable[
+        [np.ndarray, np.ndarray, np.ndarray], None
+    ]  # (shared array, sources, targets): these rows were copied
+    fetch: Callable[[np.ndarray, int], Fetched]  # (shared array, count): its first elements, as kernels wrote them
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
+    new_host_pool: Callable[[Geometry, int], Array]  # the same in main memory
+    memory: Callable[[], Memory] | None  # of the device; None: main memory
     pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
@@ -305,6 +334,8 @@ class Ops:
 
     # Between steps; never captured.
     move_pages: MovePages
+    fence: Callable[[], None]  # what is given from now on begins after all moves between the tiers
+    swap_seconds: Callable[[], float]  # that moves between the tiers have taken so far, of those that are done
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
 
     # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what

@@ -106,4 +106,4 @@ def test_what_the_kernels_cannot_do_is_one_sentence_that_lists_what_they_can(
 def test_a_pool_that_memory_cannot_hold_is_one_sentence() -> None:
     geometry = Geometry(page_size=16, num_layers=30, num_kv_heads=3, head_dim=64, dtype="float32")
     with pytest.raises(ConfigError, match=r"pages take .* GiB, more than there is"):
-        new_pool(geometry, 2**30, pick("cpu", "reference"))
+        new_pool(geometry, 2**30, ops := pick("cpu", "reference"), ops.new_pool)

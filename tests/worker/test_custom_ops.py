@@ -91,8 +91,8 @@ def ops(ops):
 
 
 def test_of_a_step_are_all_fields_that_a_model_calls() -> None:
-    memory = {"new_buffer", "share", "changed", "new_pool", "pack", "unpack", "capture", "call"}
-    between = {"move_pages", "zero_pages"}
+    memory = {"new_buffer", "share", "changed", "copied", "fetch", "new_pool", "new_host_pool", "pack", "unpack"}
+    between = {"capture", "call", "move_pages", "fence", "swap_seconds", "zero_pages"}
     functions = {name for name in Ops.__slots__ if callable(getattr(pick("cpu", "reference"), name))}
     assert functions == {*OF_A_STEP} | memory | between
 

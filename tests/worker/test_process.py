@@ -86,7 +86,7 @@ def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> 
         (["--model", "TINY", "--scheduler", "nowhere"], "--scheduler is ipc://PATH or tcp://HOST:PORT"),
         (["--model", "TINY", "--scheduler", "tcp://192.0.2.1:5"], "the link is not encrypted; give --curve-key"),
         (["--model", "/does/not/exist", "--scheduler", "ipc://x"], "model path /does/not/exist does not exist"),
-        (["--model", "TINY", "--scheduler", "ipc://x", "--kernels", "triton"], "these do: "),
+        (["--model", "TINY", "--scheduler", "ipc://x", "--kernels", "abacus"], "these do: "),
         (["--model", "TINY", "--scheduler", "ipc://x", "--swap-space", "lots"], "'lots' is not a size"),
         (["--model", "TINY", "--scheduler", "ipc://x", "--lifeline", "99"], "--lifeline 99 is no open file"),
     ],

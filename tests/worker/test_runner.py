@@ -23,7 +23,7 @@ def test_hello_says_what_the_worker_can_hold(make_runner: Make, kernels: str) ->
     assert (hello.kernels, hello.batch_invariant, hello.needs_zeroed_pages) == (kernels, kernels == "cpu", False)
     page = hello.geometry
     assert (page.page_size, page.num_layers, page.num_kv_heads, page.head_dim) == (16, 2, 2, 16)
-    layout = {"reference": "ref.token_dim", "cpu": "cpu.16"}[kernels]
+    layout = {"reference": "ref.token_dim", "cpu": "cpu.16", "triton": "ref.token_dim"}[kernels]
     assert (page.dtype, page.layout, page.page_bytes) == ("float32", layout, 16 * 2 * 2 * 16 * 2 * 4)
     assert len(hello.weights_digest) == 32
 

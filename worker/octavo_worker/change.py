@@ -12,31 +12,31 @@ def apply(plan: Plan, counts: Counts, slots: Slots) -> None:
     grow(plan.growth, counts, slots)
     fork(plan.forks, slots)
     slots.counts.assign(counts)
+    for slot in plan.rows.sample_slot.tolist():
+        slots.changed(slots.counts.length, slot, 1)
 
 
 def start(new: NewSlots, slots: Slots) -> None:
     ends = new.num_tokens.cumsum()
     for slot, first, end in zip(new.slot, ends - new.num_tokens, ends, strict=True):
-        slots.history[slot, : end - first] = new.tokens[first:end]
+        slots.put(slots.history, new.tokens[first:end], slot)
     for name, values in new.sampling.items():
-        slots.columns[name][new.slot] = values
+        slots.set(slots.columns[name], new.slot, values)
 
 
 def grow(growth: Growth, counts: Counts, slots: Slots) -> None:
     """New pages come last, so a table's length after the plan tells where they begin, whatever was dropped before."""
     ends = growth.num_pages.cumsum()
     for slot, first, end in zip(growth.slot, ends - growth.num_pages, ends, strict=True):
-        length = counts.num_pages[slot]
-        slots.table[slot, length - (end - first) : length] = growth.pages[first:end]
+        slots.put(slots.table, growth.pages[first:end], slot, counts.num_pages[slot] - (end - first))
 
 
 def fork(forks: Forks, slots: Slots) -> None:
     if not len(forks.source):
         return
-    for column in (slots.table, slots.history, *slots.columns.values()):
-        column[forks.target] = column[forks.source]
-    slots.columns["branch"][forks.target] = forks.branch
-    slots.columns["seed"][forks.target] = forks.seed
+    slots.copy_rows(forks.source, forks.target)
+    slots.set(slots.columns["branch"], forks.target, forks.branch)
+    slots.set(slots.columns["seed"], forks.target, forks.seed)
 
 
 def advance(rows: Rows, slots: Slots) -> None:

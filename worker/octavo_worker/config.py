@@ -30,7 +30,8 @@ class WorkerConfig:
     page_size: int = 16
     pages: int | None = None  # usable device pages; else from the two below
     kv_cache_memory: int | None = None  # bytes
-    kv_memory_share: float = 0.3  # of the memory that is free once the weights are loaded
+    kv_memory_share: float = 0.3  # of the main memory that is free once the weights are loaded
+    gpu_memory_utilization: float = 0.9  # of a GPU's memory, for weights, activations and pages together
     host_pages: int | None = None  # usable host pages; else from swap_space
     swap_space: int = 0  # bytes
     max_slots: int = 64
@@ -54,8 +55,12 @@ class WorkerConfig:
         self.require("--threads", self.threads, 1, 1024)
         self.require("--kv-cache-memory", self.kv_cache_memory, 1, 2**60)
         self.require("--swap-space", self.swap_space, 0, 2**60)
-        if not 0 < self.kv_memory_share <= 0.95:
-            raise ConfigError(f"--kv-memory-share lies above 0 and up to 0.95, not at {self.kv_memory_share}")
+        for flag, share, most in (
+            ("--kv-memory-share", self.kv_memory_share, 0.95),
+            ("--gpu-memory-utilization", self.gpu_memory_utilization, 0.98),
+        ):
+            if not 0 < share <= most:
+                raise ConfigError(f"{flag} lies above 0 and up to {most}, not at {share}")
         if (self.curve_key is None) != (self.curve_server_key is None):
             raise ConfigError("--curve-key and --curve-server-key go together; give both or neither")
 

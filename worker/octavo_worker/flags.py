@@ -57,7 +57,7 @@ def parser() -> Parser:
     add("--model", type=Path, required=True, help="Hugging Face folder or .gguf file")
     add("--scheduler", required=True, help="ipc://PATH or tcp://HOST:PORT")
     add("--worker-id", default=f"{socket.gethostname()}-{os.getpid()}")
-    add("--device", default="cpu")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1 and so on")
     add("--dtype", help=f"what to compute in: {', '.join(DTYPES)}; auto: what the kernels do best")
     add("--weights", help=f"format of the weights: {', '.join(WEIGHTS)}; auto: as --dtype")
     add("--kv-dtype", help=f"of K and V in pages: {', '.join(KV_DTYPES)}; auto: as --dtype")
@@ -68,7 +68,10 @@ def parser() -> Parser:
     pages = made.add_mutually_exclusive_group()
     pages.add_argument("--pages", type=int, help="usable pages")
     pages.add_argument("--kv-cache-memory", help="size of the page pool, such as 2GiB")
-    pages.add_argument("--kv-memory-share", type=float, help="share of free memory for the page pool (0.3)")
+    pages.add_argument("--kv-memory-share", type=float, help="share of free main memory for the page pool (0.3)")
+    pages.add_argument(
+        "--gpu-memory-utilization", type=float, help="share of a GPU's memory that the worker takes (0.9)"
+    )
     host = made.add_mutually_exclusive_group()
     host.add_argument("--host-pages", type=int, help="usable pages of the host tier (0)")
     host.add_argument("--swap-space", help="size of the host tier, such as 1GiB")

@@ -4,13 +4,14 @@
                        └──── Refusal ──> JoinRefused                └── stop() or the lifeline ──> Goodbye, end
 
 Plans are executed in this thread, which also sends the heartbeats: before and after each step and while idle. A worker
-that hangs in a step therefore falls silent, which is the point. Every message in and out carries the epoch of Welcome;
-others are counted and dropped.
+that hangs in a step therefore falls silent, which is the point. Where a device computes, the next plan is taken meanwhile.
+Every message in and out carries the epoch of Welcome; others are counted and dropped.
 """
 
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from zmq.auth import load_certificate
 
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError, JoinRefused, PlanRefused, Reason
-from octavo_worker.runner import Runner
+from octavo_worker.runner import Pending, Runner
 
 SILENT_HEARTBEATS = 5  # so many missing ones, but at least SILENT_SECONDS, mean that the other side is gone
 SILENT_SECONDS = 10.0
 HELLO_SECONDS = 5.0  # without an answer for so long, dial again
+MOST_PENDING = 2  # plans in flight, as the scheduler has them
+LOOK_SECONDS = 50e-6  # between two looks at a device that computes
 GOODBYE_MILLISECONDS = 500  # to get the last message out
 
 SOCKET_OPTIONS = {
@@ -76,6 +79,7 @@ class Link:
         self.heartbeat_seconds = 1.0
         self.next_beat = 0.0
         self.needs_full = False  # after a Nack
+        self.pending: deque[Pending] = deque()  # plans whose results are not yet sent
         self.socket: zmq.Socket[bytes]
 
     def stop(self) -> None:
@@ -100,6 +104,7 @@ class Link:
     def dialled(self) -> Iterator[None]:
         """A fresh socket and an empty worker."""
         self.counters.dials += 1
+        self.pending.clear()
         self.runner.reset()
         self.needs_full = False
         self.socket = socket = self.context.socket(zmq.DEALER)
@@ -154,7 +159,7 @@ class Link:
         silence = max(SILENT_SECONDS, SILENT_HEARTBEATS * self.heartbeat_seconds)
         heard = useful = time.monotonic()  # the last message of this epoch; the last moment no full plan was due
         while not self.is_stopped and time.monotonic() - min(heard, useful) < silence:
-            message = self.receive(self.next_beat - time.monotonic())
+            message = self.receive(0.0 if self.pending else self.next_beat - time.monotonic())
             if message and message.epoch != self.epoch:
                 self.counters.stale += 1
             elif message and message.WhichOneof("body") == "goodbye":
@@ -163,10 +168,13 @@ class Link:
                 if message.WhichOneof("body") == "plan":
                     self.take(message.plan)
                 heard = time.monotonic()  # after a step: what came meanwhile waits in the socket
+            self.answer()
             if not self.needs_full:
                 useful = time.monotonic()
-            if time.monotonic() >= self.next_beat:
+            if not self.pending and time.monotonic() >= self.next_beat:
                 self.heartbeat(wire.Heartbeat.PHASE_IDLE)
+        while self.pending:
+            self.send_result()
         self.say_goodbye()
 
     def announce(self) -> None:
@@ -178,21 +186,46 @@ class Link:
         )
 
     def take(self, plan: wire.StepPlan) -> None:
-        """Execute a plan and answer it."""
+        """Begin to execute a plan."""
         if self.needs_full and not plan.full:
             self.counters.ignored_plans += 1
             return
-        self.heartbeat(wire.Heartbeat.PHASE_STEP)
+        if not self.pending:
+            self.heartbeat(wire.Heartbeat.PHASE_STEP)
         try:
-            result = self.runner.execute(plan)
+            self.pending.append(self.runner.submit(plan))
         except PlanRefused as refusal:
-            self.needs_full = True
-            nack = wire.Nack(step=plan.step, reason=NACK_REASONS[refusal.reason], message=refusal.message)
-            nack.last_step = self.runner.last_step
-            self.send(wire.WorkerMessage(epoch=self.epoch, nack=nack))
+            while self.pending:
+                self.send_result()
+            self.refuse(plan.step, refusal)
         else:
             self.needs_full = False
-            self.send(wire.WorkerMessage(epoch=self.epoch, result=result))
+
+    def answer(self) -> None:
+        """Send what is done. While one plan is computed the next may come; once two are, there is nothing to do but wait."""
+        while self.pending and (len(self.pending) == MOST_PENDING or self.pending[0].tokens.is_there()):
+            self.send_result()
+        if self.pending:
+            time.sleep(LOOK_SECONDS)
+
+    def send_result(self) -> None:
+        """Of the oldest plan, once it is done."""
+        pending = self.pending.popleft()
+        try:
+            result = self.runner.result(pending)
+        except PlanRefused as refusal:
+            self.pending.clear()
+            self.refuse(pending.step, refusal)
+            return
+        self.send(wire.WorkerMessage(epoch=self.epoch, result=result))
+        self.heartbeat(wire.Heartbeat.PHASE_STEP if self.pending else wire.Heartbeat.PHASE_IDLE)
+
+    def refuse(self, step: int, refusal: PlanRefused) -> None:
+        """Ignore plans from now on, until a full one comes."""
+        self.needs_full = True
+        nack = wire.Nack(step=step, reason=NACK_REASONS[refusal.reason], message=refusal.message)
+        nack.last_step = self.runner.last_step
+        self.send(wire.WorkerMessage(epoch=self.epoch, nack=nack))
         self.heartbeat(wire.Heartbeat.PHASE_IDLE)
 
     def heartbeat(self, phase: wire.Heartbeat.Phase) -> None:

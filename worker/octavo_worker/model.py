@@ -2,35 +2,15 @@
 
 from octavo_kernels.ops import Array, Ops, Sampling, Step
 
+from octavo_worker.architecture import Architecture
 from octavo_worker.rope import tables
 from octavo_worker.weights import Layer, Weights
 
 
-class Decoder:
-    """Weights, and the buffers that every step writes into; nothing is allocated here once it is made.
+class Activations:
+    """The buffers that every step writes into, with room for `tokens` tokens and `rows` head rows."""
 
-    `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
-    sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
-    """
-
-    def __init__(
-        self,
-        weights: Weights,
-        ops: Ops,
-        *,
-        step: Step,
-        sampling: Sampling,
-        pool: Array,
-        sampled: Array,
-        dtype: str,
-        max_context: int,
-    ) -> None:
-        a = weights.architecture
-        self.weights, self.ops = weights, ops
-        self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
-        self.cos, self.sin = map(ops.share, tables(weights.rope_frequencies, max_context, a.rope.magnitude))
-        tokens, rows = len(step.token), len(step.head_token)
-
+    def __init__(self, a: Architecture, ops: Ops, *, tokens: int, rows: int, dtype: str) -> None:
         def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
             return ops.new_buffer((rows, width), dtype)
 
@@ -40,13 +20,39 @@ class Decoder:
         self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
         self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
         self.logits = buffer(rows, a.vocab, "float32")
+
+
+class Decoder:
+    """Weights and buffers; nothing is allocated here once it is made.
+
+    `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
+    sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        ops: Ops,
+        activations: Activations,
+        *,
+        step: Step,
+        sampling: Sampling,
+        pool: Array,
+        sampled: Array,
+        max_context: int,
+    ) -> None:
+        self.weights, self.ops, self.activations = weights, ops, activations
+        self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
+        angles = tables(weights.rope_frequencies, max_context, weights.architecture.rope.magnitude)
+        self.cos, self.sin = map(ops.share, angles)
+        self.logits = activations.logits
         self.replay = ops.capture(step, self.forward)
 
     def forward(self) -> None:
         """One step. What a layer adds to the residual is added by the norm that comes next."""
         self.ops.prepare(self.step)
         self.ops.take_tokens(self.sampling, self.step)
-        self.ops.embed(self.step.tokens, self.weights.embedding, self.step.token, self.residual)
+        self.ops.embed(self.step.tokens, self.weights.embedding, self.step.token, self.activations.residual)
         for index, layer in enumerate(self.weights.layers):
             self.attend(layer, index)
             self.feed_forward(layer)
@@ -55,26 +61,26 @@ class Decoder:
 
     def attend(self, layer: Layer, index: int) -> None:
         """added = attention(norm(residual + added))"""
-        ops, step, rows = self.ops, self.step, self.step.tokens
-        added = self.added if index else None
-        ops.rms_norm(rows, added, self.residual, layer.attention_norm, self.weights.architecture.eps, self.normed)
-        ops.linear(rows, self.normed, layer.qkv, self.qkv)
-        ops.rope_and_write(self.qkv, self.cos, self.sin, self.pool, index, step)
+        ops, step, rows, a, eps = self.ops, self.step, self.step.tokens, self.activations, self.weights.architecture.eps
+        ops.rms_norm(rows, a.added if index else None, a.residual, layer.attention_norm, eps, a.normed)
+        ops.linear(rows, a.normed, layer.qkv, a.qkv)
+        ops.rope_and_write(a.qkv, self.cos, self.sin, self.pool, index, step)
         window = self.weights.architecture.windows[index]
-        ops.attention(self.qkv, self.pool, index, step, self.attended, window=window)
-        ops.linear(rows, self.attended, layer.output, self.added)
+        ops.attention(a.qkv, self.pool, index, step, a.attended, window=window)
+        ops.linear(rows, a.attended, layer.output, a.added)
 
     def feed_forward(self, layer: Layer) -> None:
         """added = down(silu(gate) * up), of norm(residual + added)"""
-        ops, rows, eps = self.ops, self.step.tokens, self.weights.architecture.eps
-        ops.rms_norm(rows, self.added, self.residual, layer.feed_forward_norm, eps, self.normed)
-        ops.gated_linear(rows, self.normed, layer.gate, layer.up, self.gated)
-        ops.linear(rows, self.gated, layer.down, self.added)
+        ops, rows, a, eps = self.ops, self.step.tokens, self.activations, self.weights.architecture.eps
+        ops.rms_norm(rows, a.added, a.residual, layer.feed_forward_norm, eps, a.normed)
+        ops.gated_linear(rows, a.normed, layer.gate, layer.up, a.gated)
+        ops.linear(rows, a.gated, layer.down, a.added)
 
     def head(self) -> None:
         """Only tokens that somebody samples after go through the final norm and the head."""
-        ops, rows, index, eps = self.ops, self.step.head_rows, self.step.head_token, self.weights.architecture.eps
-        ops.take_rows(rows, self.residual, index, self.head_residual)
-        ops.take_rows(rows, self.added, index, self.head_added)
-        ops.rms_norm(rows, self.head_added, self.head_residual, self.weights.norm, eps, self.head_normed)
-        ops.linear(rows, self.head_normed, self.weights.head, self.logits)
+        ops, rows, index, a = self.ops, self.step.head_rows, self.step.head_token, self.activations
+        ops.take_rows(rows, a.residual, index, a.head_residual)
+        ops.take_rows(rows, a.added, index, a.head_added)
+        eps = self.weights.architecture.eps
+        ops.rms_norm(rows, a.head_added, a.head_residual, self.weights.norm, eps, a.head_normed)
+        ops.linear(rows, a.head_normed, self.weights.head, a.logits)

@@ -50,16 +50,16 @@ def one_of(flag: str, asked: str, default: str, choices: tuple[str, ...], ops: O
 
 def pick_kernels(config: WorkerConfig) -> Ops:
     """Says so where the slow ones are taken for want of others. Raises ConfigError."""
-    if config.device != "cpu":
-        raise ConfigError(f"--device {config.device} is not supported yet; cpu is")
-    if config.kernels is None and not cpu.is_built():
+    if config.device != "cpu" and config.device.partition(":")[0] != "cuda":
+        raise ConfigError(f"--device is cpu, cuda or cuda:N, not {config.device}")
+    if config.device == "cpu" and config.kernels is None and not cpu.is_built():
         print(NO_CPU_KERNELS, file=sys.stderr)
     try:
         ops = pick(
             config.device, config.kernels, dtype=config.dtype, invariant=config.invariant, threads=config.threads
         )
     except KernelsUnavailable as error:
-        raise ConfigError(f"--kernels: {error}") from error
+        raise ConfigError(str(error)) from error
     try:
         return custom.customise(ops, config.ops) if config.ops else ops
     except KernelsUnavailable as error:

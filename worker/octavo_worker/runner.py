@@ -1,15 +1,16 @@
 """Executes plans: the worker without its socket."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from octavo_kernels.ops import Geometry
+from octavo_kernels.ops import Fetched, Geometry, Ops
 
 from octavo_worker.architecture import Architecture
 from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, read_plan, write_hello, write_result
-from octavo_worker.cache import PageCache, num_device_pages, num_host_pages
+from octavo_worker.cache import open_cache
 from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
@@ -17,9 +18,9 @@ from octavo_worker.engine import Engine
 from octavo_worker.errors import ConfigError, PlanRefused, Reason
 from octavo_worker.limits import Limits
 from octavo_worker.manifest import is_engine
-from octavo_worker.model import Decoder
+from octavo_worker.model import Activations, Decoder
 from octavo_worker.precision import Precision, choose, pick_kernels
-from octavo_worker.slots import Array, Counts, Slots
+from octavo_worker.slots import Counts, Slots
 from octavo_worker.source import open_source
 from octavo_worker.step import fill, new_step, shared
 from octavo_worker.weights import Weights, load
@@ -43,36 +44,63 @@ class Rates:
     prefill_tokens_per_second: float = 0.0
 
 
+@dataclass(slots=True)
+class Pending:
+    """A plan whose rows are on their way."""
+
+    step: int
+    started: float  # seconds
+    tokens: Fetched
+    swapped_bytes: int
+
+
 class Runner:
-    """Slots, pages and the model. One plan at a time; the step protocol says what a plan means."""
+    """Slots, pages and the model; the step protocol says what a plan means.
+
+    A plan is submitted, which checks it and gives its work to the kernels, and its result is taken later. With kernels that
+    work beside the caller a second plan may be submitted meanwhile: nothing that it needs of the first is known here only.
+    """
 
     def __init__(
-        self, config: WorkerConfig, weights: Weights, cache: PageCache, precision: Precision, max_context: int
+        self,
+        config: WorkerConfig,
+        weights: Weights,
+        ops: Ops,
+        precision: Precision,
+        geometry: Geometry,
+        max_context: int,
     ) -> None:
-        self.config, self.cache, self.precision = config, cache, precision
-        self.counters = Counters()
-        self.rates = Rates()
+        self.config, self.precision, self.ops = config, precision, ops
+        self.counters, self.rates = Counters(), Rates()
         self.last_step = 0
-        self.slots = Slots(max_slots=config.max_slots, max_context=max_context, page_size=config.page_size)
+        self.finished = 0.0  # seconds: when the last result was taken
+        self.swap_seconds = 0.0  # of results taken
+        self.slots = Slots(
+            max_slots=config.max_slots,
+            max_context=max_context,
+            page_size=config.page_size,
+            changed=ops.changed,
+            copied=ops.copied,
+        )
+        self.step = new_step(self.slots, geometry, config.max_step_tokens)
+        self.sampled = np.zeros(config.max_slots, np.int32)
+        shares = {
+            "step": shared(self.step, ops.share),
+            "sampling": self.slots.sampling(ops.share),
+            "sampled": ops.share(self.sampled),
+        }
+        activations = Activations(
+            weights.architecture, ops, tokens=config.max_step_tokens, rows=config.max_slots, dtype=precision.dtype
+        )
+        self.cache = open_cache(config, geometry, ops)  # last: it takes what is left
         self.limits = Limits(
-            device_pages=cache.device_pages,
-            host_pages=cache.host_pages,
+            device_pages=self.cache.device_pages,
+            host_pages=self.cache.host_pages,
             page_size=config.page_size,
             max_step_tokens=config.max_step_tokens,
             vocab_size=weights.architecture.vocab,
         )
-        self.step = new_step(self.slots, cache.geometry, config.max_step_tokens)
-        self.sampled = np.zeros(config.max_slots, np.int32)
-        self.decoder = Decoder(
-            weights,
-            cache.ops,
-            step=shared(self.step, cache.ops.share),
-            sampling=self.slots.sampling(cache.ops.share),
-            pool=cache.pool,
-            sampled=cache.ops.share(self.sampled),
-            dtype=precision.dtype,
-            max_context=max_context,
-        )
+        self.decoder = Decoder(weights, ops, activations, pool=self.cache.pool, max_context=max_context, **shares)
 
     def hello(self) -> Hello:
         """What this worker is and what it can hold."""
@@ -83,7 +111,7 @@ class Runner:
             limits=self.limits,
             max_slots=self.slots.max_slots,
             max_context=self.slots.max_context,
-            ops=self.decoder.ops,
+            ops=self.ops,
             copy_bytes_per_second=self.rates.copy_bytes_per_second,
             prefill_tokens_per_second=self.rates.prefill_tokens_per_second,
         )
@@ -94,7 +122,11 @@ class Runner:
         self.last_step = 0
 
     def execute(self, message: StepPlan) -> StepResult:
-        """Apply a plan and compute its rows.
+        """Submit a plan and wait for its result. Raises PlanRefused as they do."""
+        return self.result(self.submit(message))
+
+    def submit(self, message: StepPlan) -> Pending:
+        """Apply a plan and begin to compute its rows.
 
         Raises PlanRefused: INVALID and OUT_OF_SEQUENCE have changed nothing, FAILED has emptied all slots.
         """
@@ -105,43 +137,57 @@ class Runner:
         except PlanRefused:
             self.counters.plans_refused += 1
             raise
-        try:
+        with self.failing(plan.step):
             return self.run(plan, counts, started)
-        except Exception as error:  # whatever a step dies of, the worker lives on and says so
-            self.slots.clear()
-            self.counters.plans_refused += 1
-            raise PlanRefused(Reason.FAILED, f"step {plan.step} failed: {type(error).__name__}: {error}") from error
 
-    def run(self, plan: Plan, counts: Counts, started: float) -> StepResult:
+    def run(self, plan: Plan, counts: Counts, started: float) -> Pending:
         """The order here is the order in which a plan's effects are observed."""
-        swapped, swap_started = self.cache.swapped_bytes, time.perf_counter()
+        swapped = self.cache.swapped_bytes
         self.cache.swap_out(plan.swap_out)
         self.cache.swap_in(plan.swap_in)
-        swap_seconds = time.perf_counter() - swap_started
         swapped = self.cache.swapped_bytes - swapped
         self.cache.copy(plan.copy)
         self.cache.zero(plan.zero)
         apply(plan, counts, self.slots)
-        tokens = self.run_rows(plan.rows) if len(plan.rows.slot) else np.zeros(0, np.int32)
+        if len(plan.rows.slot):
+            self.run_rows(plan.rows)
         self.last_step = plan.step
-        self.counters.steps += 1
-        return write_result(
-            step=plan.step,
-            tokens=tokens,
-            execute_seconds=time.perf_counter() - started,
-            swapped_bytes=swapped,
-            swap_seconds=swap_seconds if swapped else 0.0,
-        )
+        return Pending(plan.step, started, self.ops.fetch(self.sampled, len(plan.rows.sample_slot)), swapped)
 
-    def run_rows(self, rows: Rows) -> Array:
-        """Compute the rows, sample, remember the samples; int32 tokens in plan order."""
+    def run_rows(self, rows: Rows) -> None:
+        """Begin to compute the rows, to sample and to remember the samples."""
+        self.cache.settle(self.slots.table[rows.slot])
         fill(self.step, rows, self.slots)
         self.decoder.replay()
-        tokens = self.sampled[: self.step.num_samples]
         advance(rows, self.slots)
         self.counters.tokens_computed += self.step.num_tokens
-        self.counters.tokens_sampled += len(tokens)
-        return tokens
+        self.counters.tokens_sampled += len(rows.sample_slot)
+
+    def result(self, pending: Pending) -> StepResult:
+        """Wait for what was submitted. Raises PlanRefused (FAILED)."""
+        with self.failing(pending.step):
+            tokens = pending.tokens.wait()
+        began, self.finished = max(pending.started, self.finished), time.perf_counter()
+        swap_seconds, before = self.ops.swap_seconds(), self.swap_seconds
+        self.swap_seconds = swap_seconds
+        self.counters.steps += 1
+        return write_result(
+            step=pending.step,
+            tokens=tokens,
+            execute_seconds=self.finished - began,
+            swapped_bytes=pending.swapped_bytes,
+            swap_seconds=swap_seconds - before if pending.swapped_bytes else 0.0,
+        )
+
+    @contextmanager
+    def failing(self, step: int) -> Iterator[None]:
+        """Whatever a step dies of, the worker lives on and says so."""
+        try:
+            yield
+        except Exception as error:
+            self.slots.clear()
+            self.counters.plans_refused += 1
+            raise PlanRefused(Reason.FAILED, f"step {step} failed: {type(error).__name__}: {error}") from error
 
 
 def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Runner:
@@ -153,9 +199,7 @@ def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = la
     weights = engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress)
     a = weights.architecture
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
-    pages, host_pages = num_device_pages(config, geometry), num_host_pages(config, geometry)
-    cache = PageCache(geometry, ops, pages=pages, host_pages=host_pages)
-    return Runner(config, weights, cache, precision, context_of(config, a))
+    return Runner(config, weights, ops, precision, geometry, context_of(config, a))
 
 
 def context_of(config: WorkerConfig, architecture: Architecture) -> int:

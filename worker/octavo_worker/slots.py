@@ -1,6 +1,6 @@
 """What the worker remembers of each running sequence, in persistent arrays with one element a slot.
 
-The kernels read the same memory, so that filling the arrays is cheap and needs no copy.
+The kernels read the same memory, or keep a copy of it that is told of each change.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from octavo_kernels.ops import Sampling
 
 Array = NDArray[Any]
+Changed = Callable[[Array, int, int], None]
+Copied = Callable[[Array, Array, Array], None]
 SAMPLING_COLUMNS = {
     "temperature": np.float32,
     "top_p": np.float32,
@@ -56,9 +58,18 @@ class Counts:
 
 
 class Slots:
-    """All slots of a worker."""
+    """All slots of a worker. `changed` and `copied` as in Ops."""
 
-    def __init__(self, *, max_slots: int, max_context: int, page_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_slots: int,
+        max_context: int,
+        page_size: int,
+        changed: Changed = lambda array, first, count: None,
+        copied: Copied = lambda array, sources, targets: None,
+    ) -> None:
+        self.changed, self.copied = changed, copied
         self.counts = Counts.empty(max_slots)
         self.table = np.zeros((max_slots, -(-max_context // page_size)), np.int32)
         self.history = np.zeros((max_slots, max_context), np.int32)
@@ -83,6 +94,24 @@ class Slots:
         """The same memory for kernels, which `share` it."""
         columns = {name: share(column) for name, column in self.columns.items()}
         return Sampling(history=share(self.history), length=share(self.counts.length), **columns)
+
+    def put(self, array: Array, values: Array, row: int = 0, first: int = 0) -> None:
+        """Write values one after the other into a row of an array that kernels share."""
+        place = array[row] if array.ndim > 1 else array
+        place[first : first + len(values)] = values
+        self.changed(array, row * place.size * (array.ndim > 1) + first, len(values))
+
+    def set(self, array: Array, slot: Array, values: Array) -> None:
+        """Write a value for each slot."""
+        array[slot] = values
+        for each in slot.tolist():
+            self.changed(array, each, 1)
+
+    def copy_rows(self, sources: Array, targets: Array) -> None:
+        """Give slots the table, the history and the sampling of others."""
+        for array in (self.table, self.history, *self.columns.values()):
+            array[targets] = array[sources]
+            self.copied(array, sources, targets)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -54,14 +54,14 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     position = np.repeat(first, rows.num_tokens) + nth
     slot = np.repeat(rows.slot, rows.num_tokens)
     sampling = rows.num_samples > 0
-    put(step.position, position)
-    put(step.kv_index, slots.table[slot, position // size].astype(np.int64) * size + position % size)
-    put(step.row_slot, rows.slot)
-    put(step.row_start[1:], ends)
-    put(step.row_length, first + rows.num_tokens)
-    put(step.head_token, ends[sampling] - 1)
-    put(step.sample_row, np.repeat(sampling.cumsum() - 1, rows.num_samples))
-    put(step.sample_slot, rows.sample_slot)
+    slots.put(step.position, position)
+    slots.put(step.kv_index, slots.table[slot, position // size].astype(np.int64) * size + position % size)
+    slots.put(step.row_slot, rows.slot)
+    slots.put(step.row_start, ends, first=1)
+    slots.put(step.row_length, first + rows.num_tokens)
+    slots.put(step.head_token, ends[sampling] - 1)
+    slots.put(step.sample_row, np.repeat(sampling.cumsum() - 1, rows.num_samples))
+    slots.put(step.sample_slot, rows.sample_slot)
     num_head_rows, num_samples = int(sampling.sum()), len(rows.sample_slot)
     step.count(
         tokens=len(position),
@@ -70,7 +70,5 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
         samples=num_samples,
         longest=int(rows.num_tokens.max()),
     )
-
-
-def put(target: Array, values: Array) -> None:
-    target[: len(values)] = values
+    for count in (step.tokens, step.rows, step.head_rows, step.samples, step.longest):
+        slots.changed(count, 0, 1)

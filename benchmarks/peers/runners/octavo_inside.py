@@ -30,7 +30,7 @@ def main() -> None:
             raise RuntimeError(f"{replayed.different_steps} of {replayed.steps} steps sampled other tokens than before")
         return replayed.seconds, recordings[key].ids
 
-    serve(answers, {"engine": "Octavo", "kernels": runner.decoder.ops.name}, run)
+    serve(answers, {"engine": "Octavo", "kernels": runner.ops.name}, run)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--record-tokens", None, "with token ids, tenants and salts as they are"),
 )
 WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
-    ("--device", "NAME", "where workers compute: cpu"),
+    ("--device", "NAME", "where workers compute: cpu or cuda"),
     ("--dtype", "NAME", "what to compute in: auto, float32, bfloat16 or float16"),
     ("--weights", "NAME", "format of the weights: auto, float32, bfloat16, int8 or int4"),
     ("--kv-dtype", "NAME", "dtype of K and V in pages: auto, float32, bfloat16, float16 or int8"),
@@ -35,6 +35,7 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--pages", "N", "device pages"),
     ("--kv-cache-memory", "SIZE", "memory of the device pages, like 2GiB"),
     ("--kv-memory-share", "X", "or their share of the free device memory (default: 0.3)"),
+    ("--gpu-memory-utilization", "X", "share of a GPU's memory that a worker takes (default: 0.9)"),
     ("--host-pages", "N", "pages of the host tier"),
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
     ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),

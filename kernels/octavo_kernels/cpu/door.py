@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from ctypes import pointer
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from octavo_kernels.cpu.memory import address, matrix, new_buffer, new_pool
 from octavo_kernels.cpu.tape import Team
 from octavo_kernels.cpu.weights import pack_weight, packed, unpack
 from octavo_kernels.ops import Array, Geometry, Ops, Sampling, Step, Weight
+from octavo_kernels.prompt import prompt
 
 LAYOUT = "cpu.16"
 WEIGHT_LAYOUT = "cpu.panels_of_32"
@@ -30,8 +32,9 @@ def open_door(team: Team) -> Ops:
         needs_zeroed_pages=False,
         new_buffer=new_buffer,
         share=lambda array: array,
-        changed=lambda array, first, count: None,
         new_pool=new_pool,
+        new_host_pool=new_pool,
+        memory=None,
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
         capture=team.capture,
@@ -39,7 +42,8 @@ def open_door(team: Team) -> Ops:
         prepare=lambda step: None,
         **on_rows(team),
         **on_sequences(team),
-        **moves(team),
+        zero_pages=lambda pool, ids: zero_pages(team, pool, ids),
+        **prompt(lambda *pages: move_pages(team, *pages)),
     )
 
 
@@ -56,7 +60,7 @@ class Room:
         return self.memory
 
 
-def on_rows(team: Team) -> dict[str, Callable[..., None]]:
+def on_rows(team: Team) -> dict[str, Callable[..., Any]]:
     """Operations on rows of activations."""
     room = Room()
 
@@ -98,7 +102,7 @@ def on_rows(team: Team) -> dict[str, Callable[..., None]]:
     }
 
 
-def on_sequences(team: Team) -> dict[str, Callable[..., None]]:
+def on_sequences(team: Team) -> dict[str, Callable[..., Any]]:
     """Operations that read what a step says of its sequences."""
 
     def take_tokens(sampling: Sampling, step: Step) -> None:
@@ -136,22 +140,18 @@ def on_sequences(team: Team) -> dict[str, Callable[..., None]]:
     }
 
 
-def moves(team: Team) -> dict[str, Callable[..., None]]:
-    """What runs between steps."""
+def move_pages(team: Team, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None:
+    page_bytes, same = row_bytes(source), address(source) == address(target)
+    staging = np.empty(len(source_ids) * page_bytes, np.uint8) if same else None
+    source_ids, target_ids = (np.ascontiguousarray(ids, np.int64) for ids in (source_ids, target_ids))
+    pages = (address(source), address(source_ids), address(target), address(target_ids))
+    staged = None if staging is None else address(staging)
+    team.do("move_pages", c.MovePages(*pages, staged, len(source_ids), page_bytes))
 
-    def move_pages(source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None:
-        page_bytes, same = row_bytes(source), address(source) == address(target)
-        staging = np.empty(len(source_ids) * page_bytes, np.uint8) if same else None
-        source_ids, target_ids = (np.ascontiguousarray(ids, np.int64) for ids in (source_ids, target_ids))
-        pages = (address(source), address(source_ids), address(target), address(target_ids))
-        staged = None if staging is None else address(staging)
-        team.do("move_pages", c.MovePages(*pages, staged, len(source_ids), page_bytes))
 
-    def zero_pages(pool: Array, ids: np.ndarray) -> None:
-        ids = np.ascontiguousarray(ids, np.int64)
-        team.do("zero_pages", c.ZeroPages(address(pool), address(ids), len(ids), row_bytes(pool)))
-
-    return {"move_pages": move_pages, "zero_pages": zero_pages}
+def zero_pages(team: Team, pool: Array, ids: np.ndarray) -> None:
+    ids = np.ascontiguousarray(ids, np.int64)
+    team.do("zero_pages", c.ZeroPages(address(pool), address(ids), len(ids), row_bytes(pool)))
 
 
 def row_bytes(pool: Array) -> int:

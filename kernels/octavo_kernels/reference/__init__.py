@@ -5,6 +5,7 @@ from functools import partial
 import torch
 
 from octavo_kernels.ops import Ops
+from octavo_kernels.prompt import prompt
 from octavo_kernels.reference import attention, dense, groups, memory, pages, sampling
 
 TILE = 16  # rows of every operation in the invariant mode
@@ -29,8 +30,9 @@ def build(invariant: bool, threads: int) -> Ops:
         needs_zeroed_pages=False,
         new_buffer=memory.new_buffer,
         share=torch.from_numpy,
-        changed=memory.changed,
         new_pool=memory.new_pool,
+        new_host_pool=memory.new_pool,
+        memory=None,
         pack=memory.pack,
         unpack=memory.unpack,
         capture=memory.capture,
@@ -45,6 +47,6 @@ def build(invariant: bool, threads: int) -> Ops:
         attention=attention.attention,
         silu_mul=dense.tiled_silu_mul(TILE) if invariant else dense.silu_mul,
         sample=sampling.sample_one_by_one if invariant else sampling.sample,
-        move_pages=pages.move_pages,
         zero_pages=pages.zero_pages,
+        **prompt(pages.move_pages),
     )

@@ -67,10 +67,6 @@ def unpack(format: str, outputs: int, inputs: int, parts: Mapping[str, np.ndarra
     return Weight(format, outputs, inputs, parts, Matrix(tensors["data"].view(DTYPES[format]), tensors.get("bias")))
 
 
-def changed(array: np.ndarray, first: int, count: int) -> None:
-    """The memory is the same."""
-
-
 def capture(step: Step, body: Callable[[], None]) -> Replay:
     """Plain torch: the body itself, each time."""
     return torch.inference_mode()(body)

@@ -9,10 +9,6 @@ def build(device: str, invariant: bool) -> Ops:
     Raises KernelsUnavailable if the GPU is too old.
     """
     if device == "cpu":
-        from octavo_kernels.triton import interpreter
-
-        interpreter.install()
-
         from octavo_kernels.triton.door import open_door
         from octavo_kernels.triton.paper import Paper
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
-from octavo_kernels.ops import KernelsUnavailable
-from octavo_kernels.triton.device import Action, Grid, Mark, Memory
+from octavo_kernels.ops import KernelsUnavailable, Memory
+from octavo_kernels.triton.device import Action, Grid, Mark
 
+CONTEXT_BYTES = 512 << 20
+"""What a process takes beside its tensors: code, the stacks of threads, graphs."""
 OLDEST = (8, 0)
 """Compute capability of Ampere: the oldest with bfloat16 and asynchronous copies into shared memory."""
 
@@ -28,6 +30,9 @@ class CudaMark:
 
     event: torch.cuda.Event
 
+    def is_reached(self) -> bool:
+        return bool(self.event.query())
+
     def wait(self) -> None:
         self.event.synchronize()
 
@@ -44,7 +49,7 @@ class CudaQueue:
 
     def launch(self, kernel: Any, grid: Grid, *arguments: object, **options: Any) -> None:
         with torch.cuda.stream(self.stream):
-            kernel[grid](*arguments, **options)
+            kernel[grid](*arguments, enable_fp_fusion=True, **options)
 
     def do(self, action: Action) -> None:
         with torch.cuda.stream(self.stream):
@@ -61,10 +66,14 @@ class CudaQueue:
 
 
 class Cuda:
-    """One GPU. Raises KernelsUnavailable if it is too old."""
+    """One GPU. Raises KernelsUnavailable if there is none of that name, or it is too old."""
 
     def __init__(self, name: str = "cuda") -> None:
+        if not torch.cuda.is_available():
+            raise KernelsUnavailable(f"there is no GPU for --device {name} that torch {torch.__version__} can use")
         self.place = torch.device(name)
+        if (self.place.index or 0) >= torch.cuda.device_count():
+            raise KernelsUnavailable(f"there is no {name}; this machine has {torch.cuda.device_count()} GPUs")
         found = torch.cuda.get_device_properties(self.place)
         if torch.version.hip is None:
             check_is_new_enough(found.name, (found.major, found.minor))
@@ -83,4 +92,4 @@ class Cuda:
 
     def memory(self) -> Memory:
         free, total = torch.cuda.mem_get_info(self.place)
-        return Memory(total, free, torch.cuda.memory_reserved(self.place))
+        return Memory(total, free, torch.cuda.memory_reserved(self.place) + CONTEXT_BYTES)

@@ -5,10 +5,11 @@ one the interpreter, which plays a device that is late on purpose (`paper.py`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+
+from octavo_kernels.ops import Memory
 
 Action = Callable[[], object]
 Grid = tuple[int, ...]
@@ -16,6 +17,9 @@ Grid = tuple[int, ...]
 
 class Mark(Protocol):
     """A place in a queue."""
+
+    def is_reached(self) -> bool:
+        """Whether `wait` would not."""
 
     def wait(self) -> None:
         """Until all that came before it in the queue is done; for the thread that calls."""
@@ -38,15 +42,6 @@ class Queue(Protocol):
 
     def wait(self, mark: Mark) -> None:
         """What is given from now on begins once another queue has got to its mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Of a device, in bytes."""
-
-    total: int
-    free: int
-    own: int  # taken by this process
 
 
 class Device(Protocol):

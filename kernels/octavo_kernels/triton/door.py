@@ -1,5 +1,6 @@
 """`Ops` over Triton kernels."""
 
+from collections.abc import Callable
 from functools import partial
 
 from octavo_kernels.ops import Ops
@@ -11,11 +12,13 @@ from octavo_kernels.triton.graphs import capture
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
+from octavo_kernels.triton.moves import Moves
 
 
 def open_door(device: Device) -> Ops:
     """All functions of the door, on one device."""
     launcher, mirror = Launcher(device), Mirror(device)
+    moves = Moves(device, lambda queue, *given: queue.do(lambda: pages.move_pages(*given)))
     dense, linear = Dense(launcher), Linear(launcher)
     return Ops(
         name="triton",
@@ -29,21 +32,32 @@ def open_door(device: Device) -> Ops:
         new_buffer=partial(memory.new_buffer, device),
         share=mirror.share,
         changed=mirror.changed,
+        copied=mirror.copied,
+        fetch=mirror.fetch,
         new_pool=partial(memory.new_pool, device),
+        new_host_pool=partial(memory.new_host_pool, device),
+        memory=device.memory,
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
-        prepare=partial(groups.prepare, tile=None),
+        prepare=borrowed(device, partial(groups.prepare, tile=None)),
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,
         embed=linear.embed,
         linear=linear.linear,
         gated_linear=linear.gated_linear,
         rms_norm=dense.rms_norm,
-        rope_and_write=pages.rope_and_write,
-        attention=attention.attention,
+        rope_and_write=borrowed(device, pages.rope_and_write),
+        attention=borrowed(device, attention.attention),
         silu_mul=dense.silu_mul,
-        sample=sampling.sample,
-        move_pages=pages.move_pages,
-        zero_pages=pages.zero_pages,
+        sample=borrowed(device, sampling.sample),
+        move_pages=moves.move_pages,
+        fence=moves.fence,
+        swap_seconds=moves.swap_seconds,
+        zero_pages=borrowed(device, pages.zero_pages),
     )
+
+
+def borrowed(device: Device, function: Callable[..., None]) -> Callable[..., None]:
+    """A function of the reference, put on the main queue."""
+    return lambda *given, **named: device.main.do(lambda: function(*given, **named))

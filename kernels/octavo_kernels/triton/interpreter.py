@@ -34,10 +34,13 @@ class Exact(InterpreterBuilder):  # type: ignore[misc]
     create_fp_to_fp = cast_impl
 
     def binary_op(self, left: Any, right: Any, op: Callable[..., Values]) -> Any:
-        if left.dtype.scalar not in NARROW:
-            return super().binary_op(left, right, op)
-        result = op(widened(left), widened(right))
-        return TensorHandle(result, tl.int1) if result.dtype == np.bool_ else handle(result, left.dtype.scalar)
+        """A comparison gives truth values, which are not of the type of what is compared, as the interpreter has it."""
+        if left.dtype.scalar in NARROW:
+            values = op(widened(left), widened(right))
+            result = TensorHandle(values, tl.int1) if values.dtype == np.bool_ else handle(values, left.dtype.scalar)
+        else:
+            result = super().binary_op(left, right, op)
+        return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
 
     def unary_op(self, x: Any, op: Callable[..., Values]) -> Any:
         return handle(op(widened(x)), x.dtype.scalar) if x.dtype.scalar in NARROW else super().unary_op(x, op)

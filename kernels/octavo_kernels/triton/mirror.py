@@ -29,6 +29,22 @@ class Copy:
     first_word: int  # of the copy, counted from where the mirror's base lies
 
 
+@dataclass(frozen=True, slots=True)
+class OnItsWay:
+    """See ops.Fetched."""
+
+    elements: torch.Tensor
+    marks: tuple[Mark, Mark]  # of both queues
+
+    def is_there(self) -> bool:
+        return all(mark.is_reached() for mark in self.marks)
+
+    def wait(self) -> np.ndarray:
+        for mark in self.marks:
+            mark.wait()
+        return np.asarray(self.elements.numpy())
+
+
 @dataclass(slots=True)
 class Staging:
     """Patches on their way. `free`: when the device has read them."""
@@ -71,6 +87,20 @@ class Mirror:
         """Elements of a shared array, counted flat, were written."""
         words = host.itemsize // WORD
         self.written.append((self.copies[id(host)], first * words, count * words))
+
+    def copied(self, host: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Rows of a shared array were copied; the device copies its own, which may know more."""
+        self.flush()
+        tensor = self.copies[id(host)].tensor
+        source, target = (torch.tensor(ids, dtype=torch.int64).to(self.device.place) for ids in (sources, targets))
+        self.device.main.do(lambda: tensor.index_copy_(0, target, tensor.index_select(0, source)))
+
+    def fetch(self, host: np.ndarray, count: int) -> "OnItsWay":
+        """The first elements of what the device has, on their way to main memory."""
+        tensor, main = self.copies[id(host)].tensor, self.device.main
+        there = self.device.pinned(max(count, 1) * host.itemsize).view(tensor.dtype)[:count]
+        main.do(lambda: there.copy_(tensor[:count], non_blocking=True))
+        return OnItsWay(there, (main.mark(), self.device.side.mark()))
 
     def flush(self) -> None:
         """Bring the copies up to date, on the main queue."""

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from octavo_kernels.triton.device import Action, Grid, Mark, Memory
+from octavo_kernels.ops import Memory
+from octavo_kernels.triton import interpreter
+from octavo_kernels.triton.device import Action, Grid, Mark
 
 BYTES = 1 << 30
 """Of its memory."""
@@ -24,6 +26,9 @@ class PaperMark:
 
     queue: "PaperQueue"
     count: int
+
+    def is_reached(self) -> bool:
+        return self.queue.done >= self.count
 
     def wait(self) -> None:
         self.queue.run_until(self.count)
@@ -73,13 +78,14 @@ class PaperQueue:
 
 
 class Paper:
-    """A device whose work is late, unless it `is_prompt`."""
+    """A device whose queues are late, if they are told to be."""
 
     place = torch.device("cpu")
     multiprocessors = 4
 
-    def __init__(self, *, is_prompt: bool = True) -> None:
-        self.main, self.side = PaperQueue(is_prompt=is_prompt), PaperQueue(is_prompt=is_prompt)
+    def __init__(self, *, is_main_late: bool = False, is_side_late: bool = False) -> None:
+        interpreter.install()
+        self.main, self.side = PaperQueue(is_prompt=not is_main_late), PaperQueue(is_prompt=not is_side_late)
         self.captures = 0
 
     def capture(self, body: Action) -> Callable[[], None]:

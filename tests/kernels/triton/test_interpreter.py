@@ -29,6 +29,12 @@ def compute(a, b, out, N: tl.constexpr):
     tl.store(out + i, tl.where(x > y, x * y, -x + y))
 
 
+@triton.jit
+def choose(least, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, 1, (i < N - 1) & (tl.load(least).to(tl.int64) >= 0))
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 def test_conversions_round_to_nearest_even_and_fp8_saturates(dtype: torch.dtype) -> None:
     x = torch.cat((torch.randn(4000) * 300, torch.tensor([0.0, -0.0, 1e-9, 1e9, -1e9, 1e-6, 2**-9, 448, 464])))
@@ -65,3 +71,9 @@ def test_arithmetic_and_comparisons_of_bfloat16_are_on_values_not_on_bits() -> N
     out = torch.zeros_like(a)
     compute[(1,)](a, b, out, 1024)
     assert torch.equal(out, torch.where(a > b, a * b, -a + b))
+
+
+def test_a_comparison_of_scalars_joins_one_of_vectors() -> None:
+    out = torch.zeros(8, dtype=torch.int32)
+    choose[(1,)](torch.zeros(1, dtype=torch.int32), out, 8)
+    assert out.tolist() == [1] * 7 + [0]

@@ -1,0 +1,1 @@
+"""What GPUs would make of the Triton kernels: compiled for real targets, on a machine without one."""
