@@ -275,9 +275,11 @@ class MovePages(Protocol):
 
 
 class Sample(Protocol):
-    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change).
+    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32, which stay as they are.
 
-    It is also put at the end of the slot's history, where there is room; `sampling.length` stays.
+    It is also put at the end of the slot's history, where there is room; `sampling.length` stays. No token can be drawn
+    from a row that holds a NaN or an infinity, after penalties, or nothing but minus infinities: `out` is -1 then, and
+    the history stays too.
     """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import attention, groups, pages, sampling
+from octavo_kernels.reference import attention, groups, pages
 from octavo_kernels.triton import memory, weights
 from octavo_kernels.triton.dense import Dense
 from octavo_kernels.triton.device import Device
@@ -13,12 +13,15 @@ from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
 from octavo_kernels.triton.moves import Moves
+from octavo_kernels.triton.pages import Pages
+from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device) -> Ops:
     """All functions of the door, on one device."""
     launcher, mirror = Launcher(device), Mirror(device)
-    moves = Moves(device, lambda queue, *given: queue.do(lambda: pages.move_pages(*given)))
+    on_device = Pages(device)
+    moves = Moves(device, on_device.move)
     dense, linear = Dense(launcher), Linear(launcher)
     return Ops(
         name="triton",
@@ -50,11 +53,11 @@ def open_door(device: Device) -> Ops:
         rope_and_write=borrowed(device, pages.rope_and_write),
         attention=borrowed(device, attention.attention),
         silu_mul=dense.silu_mul,
-        sample=borrowed(device, sampling.sample),
+        sample=Sampler(launcher).sample,
         move_pages=moves.move_pages,
         fence=moves.fence,
         swap_seconds=moves.swap_seconds,
-        zero_pages=borrowed(device, pages.zero_pages),
+        zero_pages=partial(on_device.zero, device.main),
     )
 
 
