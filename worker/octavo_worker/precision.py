@@ -1,8 +1,10 @@
 """What a worker computes in."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from hashlib import sha256
+from typing import Any
 
 from octavo_kernels import cpu, custom
 from octavo_kernels.ops import KernelsUnavailable, Ops, pick
@@ -13,6 +15,12 @@ from octavo_worker.errors import ConfigError
 NO_CPU_KERNELS = (
     "octavo worker: there are no CPU kernels here, so this worker runs on `reference`, which is many times slower; "
     "install a C compiler and run `python -m octavo_kernels.cpu.compile`"
+)
+
+
+OUT_OF_RANGE = (
+    "octavo worker: this model was made in bfloat16 and numbers in float16 end at 65,504; where answers end with an error, "
+    "try --dtype bfloat16 or float32"
 )
 
 
@@ -46,6 +54,13 @@ def one_of(flag: str, asked: str, default: str, choices: tuple[str, ...], ops: O
     if value not in choices:
         raise ConfigError(f"{flag} {value} is nothing that the {ops.name} kernels do; they do {', '.join(choices)}")
     return value
+
+
+def warn_of_range(precision: Precision, config: Mapping[str, Any]) -> None:
+    """Say so where a model whose numbers were made in bfloat16 is computed in float16, which ends at 65,504."""
+    made = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    if made == "bfloat16" and "float16" in (precision.dtype, precision.weights, precision.cache):
+        print(OUT_OF_RANGE, file=sys.stderr)
 
 
 def pick_kernels(config: WorkerConfig) -> Ops:

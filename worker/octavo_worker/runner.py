@@ -19,7 +19,7 @@ from octavo_worker.errors import ConfigError, PlanRefused, Reason
 from octavo_worker.limits import Limits
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Activations, Decoder
-from octavo_worker.precision import Precision, choose, pick_kernels
+from octavo_worker.precision import Precision, choose, pick_kernels, warn_of_range
 from octavo_worker.slots import Counts, Slots
 from octavo_worker.source import open_source
 from octavo_worker.step import fill, new_step, shared
@@ -196,7 +196,9 @@ def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = la
     config = engine.settle(config) if engine else config
     ops = pick_kernels(config)
     precision = choose(config, ops)
-    weights = engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress)
+    source = engine or open_source(config.model)
+    warn_of_range(precision, source.config)
+    weights = source.load(ops) if isinstance(source, Engine) else load(source, ops, precision.weights, progress)
     a = weights.architecture
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
     return Runner(config, weights, ops, precision, geometry, context_of(config, a))
