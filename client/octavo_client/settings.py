@@ -20,6 +20,7 @@ class Settings(TypedDict, total=False):
     kernels: str | None  # name of the implementation
     ops: str | None  # name of an installed package's own ones
     threads: int | None  # of each worker; one a core otherwise
+    tensor_parallel_size: int | None  # processes of each worker, which share each matrix and the KV heads
     preempt: str | None  # "auto", "swap" or "drop"
 
 
@@ -43,6 +44,7 @@ WORKER = {
     "kernels": "--kernels",
     "ops": "--ops",
     "threads": "--threads",
+    "tensor_parallel_size": "--tensor-parallel-size",
 }
 
 

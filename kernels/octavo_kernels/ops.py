@@ -290,6 +290,36 @@ def at_once(action: Replay) -> None:
     action()
 
 
+class AllReduce(Protocol):
+    """x[i] = the sum of x[i] over all ranks of the tensor-parallel group, for i < rows, the same bits on each rank."""
+
+    def __call__(self, rows: Array, x: Array) -> None: ...
+
+
+class AllGather(Protocol):
+    """out[i] = the columns of all ranks' x[i], side by side in order of rank, for i < rows.
+
+    Of N columns of `out` rank r has those from r N // ranks on; `x` is as wide as the widest part on every rank.
+    """
+
+    def __call__(self, rows: Array, x: Array, out: Array) -> None: ...
+
+
+class OnRows(Protocol):
+    """act(x[:n]) for some n ≥ rows, known when the step is captured, in its turn among the other operations."""
+
+    def __call__(self, rows: Array, x: Array, act: Callable[[Array], None]) -> None: ...
+
+
+def on_all_rows(rows: Array, x: Array, act: Callable[[Array], None]) -> None:
+    """Where operations run at once, and nothing is known of a step before it comes."""
+    act(x)
+
+
+def nobody_else(*arguments: Array, **named: Array) -> None:
+    """A worker alone has nothing to exchange."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ops:
     """One implementation of everything a decoder needs."""
@@ -343,6 +373,12 @@ class Ops:
     # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
     # they are asked for, as those in C, cut their recording here; others run it at once.
     call: Callable[[Replay], None] = at_once
+
+    # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
+    ranks: int = 1
+    all_reduce: AllReduce = nobody_else
+    all_gather: AllGather = nobody_else
+    on_rows: OnRows = on_all_rows  # how an exchange between devices gets its turn
 
 
 class KernelsUnavailable(ValueError):

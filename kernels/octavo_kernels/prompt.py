@@ -1,7 +1,6 @@
 """What `Ops` says of kernels that have done what they were given when they return, in the memory of everybody else."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ class TimedMoves:
             self.seconds += time.perf_counter() - started
 
 
-def prompt(move: MovePages) -> dict[str, Callable[..., Any]]:
+def prompt(move: MovePages) -> dict[str, Any]:
     """Functions of the door that have little to do, and the moves."""
     moves = TimedMoves(move)
     return {

@@ -20,7 +20,7 @@ SCHEDULER_SERVICES = ("service", "admin", "server", "access")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
 HOMES: dict[str, tuple[str, ...]] = {
-    "torch": ("octavo_kernels.reference", "octavo_kernels.triton"),
+    "torch": ("octavo_kernels.reference", "octavo_kernels.triton", "octavo_worker.group.ranks"),
     "triton": ("octavo_kernels",),
     "grpc": GRPC_HOMES,
     "grpc_health": GRPC_HOMES,

@@ -2,16 +2,21 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from octavo_kernels.custom import OF_A_STEP
+from octavo_kernels.custom import OF_A_STEP, customise
 from octavo_kernels.ops import Ops, pick
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError, PlanRefused
+from octavo_worker.group.segments import in_segments
 from octavo_worker.runner import Runner, build_runner
 
 from tests.doubles.tiny_model import make_tiny_model
+from tests.kernels.empty import empty_step
+from tests.kernels.implementations import WHOLE
 from tests.pools import poison
 from tests.worker.plans import Driver
 from tests.worker.test_families import MISTRAL, family
@@ -90,11 +95,42 @@ def ops(ops):
     assert calls == [90, 90, 1, 1, 1, 1]  # two layers
 
 
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_rank_of_a_group_runs_them_between_exchanges(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+from dataclasses import replace
+log = []
+def ops(ops):
+    return replace(ops, silu_mul=lambda rows, gate_up, out: log.append(int(rows[0])))
+"""
+    announce(tmp_path, code, monkeypatch)
+    ours = customise(pick("cpu", name, dtype="float32"), "mine")
+    log = sys.modules["mine_of_test"].log
+    ops = in_segments(replace(ours, all_reduce=lambda rows, x: log.append("exchange")))
+    rows = ops.share(np.ones(1, np.int32))
+    step = empty_step()
+
+    def body() -> None:
+        ops.silu_mul(rows, rows, rows)
+        ops.all_reduce(rows, rows)
+        ops.silu_mul(rows, rows, rows)
+
+    replay = ops.capture(step, body)
+    assert log == []
+    replay()
+    rows[0] = 2
+    replay()
+    assert log == [1, "exchange", 1, 2, "exchange", 2]
+
+
 def test_of_a_step_are_all_fields_that_a_model_calls() -> None:
     memory = {"new_buffer", "share", "changed", "copied", "fetch", "new_pool", "new_host_pool", "pack", "unpack"}
     between = {"capture", "call", "move_pages", "fence", "swap_seconds", "zero_pages"}
+    of_ranks = {"all_reduce", "all_gather", "on_rows"}
     functions = {name for name in Ops.__slots__ if callable(getattr(pick("cpu", "reference"), name))}
-    assert functions == {*OF_A_STEP} | memory | between
+    assert functions == {*OF_A_STEP} | memory | between | of_ranks
 
 
 def test_a_name_that_no_package_has_is_one_sentence_that_lists_those_there_are(tiny: Path, installed: None) -> None:

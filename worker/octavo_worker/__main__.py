@@ -1,6 +1,7 @@
 """`python -m octavo_worker`: load the model, join the scheduler, serve until told to end.
 
-Exit code 0 after SIGTERM, SIGINT or the end of the lifeline; 2 with one sentence on stderr for bad input.
+Exit code 0 after SIGTERM, SIGINT or the end of the lifeline; 2 with one sentence on stderr for bad input; 1 likewise for a
+tensor-parallel worker that lost one of its ranks.
 """
 
 import os
@@ -27,11 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker; the exit code."""
     sys.addaudithook(refuse_unpickling)
     on_signal(lambda: sys.exit(0))  # until there is somebody to say Goodbye to
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        serve(read_flags(sys.argv[1:] if arguments is None else arguments))
+        config = read_flags(arguments)
+        if config.tensor_parallel_size == 1:
+            serve(config)
+        else:
+            serve_with_others(config, arguments)
     except WorkerError as error:
         print(f"octavo worker: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
     return 0
 
 
@@ -41,12 +47,24 @@ def on_signal(act: Callable[[], object]) -> None:
         signal.signal(number, lambda *_: act())
 
 
-def serve(config: WorkerConfig) -> None:
-    """Load the model, warm up and serve until told to end. The imports wait until here: some kernels read the environment
-    when they come in, and a bad flag need not wait for them."""
+def let_threads_sleep() -> None:
+    """Before anything is imported that reads this."""
     for name, value in THREADS_SLEEP.items():
         os.environ.setdefault(name, value)
 
+
+def serve_with_others(config: WorkerConfig, arguments: Sequence[str]) -> None:
+    """Be one rank of a tensor-parallel worker."""
+    let_threads_sleep()
+    from octavo_worker.group.serve import serve_as_group
+
+    serve_as_group(config, arguments, on_signal)
+
+
+def serve(config: WorkerConfig) -> None:
+    """Load the model, warm up and serve until told to end. The imports wait until here: some kernels read the environment
+    when they come in, and a bad flag need not wait for them."""
+    let_threads_sleep()
     from octavo_worker.link import Link
     from octavo_worker.loading import behind_a_bar
     from octavo_worker.runner import build_runner

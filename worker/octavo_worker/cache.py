@@ -11,6 +11,7 @@ from octavo_kernels.ops import Geometry, Ops
 from octavo_worker.batch import Moves
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError
+from octavo_worker.limits import Limits
 from octavo_worker.slots import Array
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")
@@ -30,6 +31,10 @@ class PageCache:
         self.moving: list[Array] = []  # device pages on their way between the tiers
         self.swapped_bytes = 0
         self.pages_copied = 0
+
+    def limits(self, max_step_tokens: int, vocab_size: int) -> Limits:
+        """Of plans."""
+        return Limits(self.device_pages, self.host_pages, self.geometry.page_size, max_step_tokens, vocab_size)
 
     def swap_out(self, moves: Moves) -> None:
         """Device to host."""
@@ -69,9 +74,9 @@ class PageCache:
             self.ops.move_pages(source, moves.source, target, moves.target)
 
 
-def open_cache(config: WorkerConfig, geometry: Geometry, ops: Ops) -> PageCache:
-    """As large as the configuration says. Raises ConfigError."""
-    pages, host_pages = num_device_pages(config, geometry, ops), num_host_pages(config, geometry)
+def open_cache(config: WorkerConfig, geometry: Geometry, ops: Ops, least: Callable[..., tuple[int, ...]]) -> PageCache:
+    """As large as the configuration says, and as all ranks of a group can have it: `least` of each. Raises ConfigError."""
+    pages, host_pages = least(num_device_pages(config, geometry, ops), num_host_pages(config, geometry))
     return PageCache(geometry, ops, pages=pages, host_pages=host_pages)
 
 

@@ -38,6 +38,7 @@ class WorkerConfig:
     max_step_tokens: int = 512
     max_context: int | None = None  # tokens; None: the model's
     threads: int | None = None  # None: one a core
+    tensor_parallel_size: int = 1  # ranks that share the work of every matrix
     curve_key: Path | None = None  # this worker's secret key
     curve_server_key: Path | None = None  # the scheduler's public key
     lifeline: int | None = None  # file descriptor; the worker ends when it reaches end of file
@@ -53,6 +54,7 @@ class WorkerConfig:
         self.require("--host-pages", self.host_pages, 0, 2**31 - 2)
         self.require("--max-context", self.max_context, 2, 2**31 - 2)
         self.require("--threads", self.threads, 1, 1024)
+        self.require("--tensor-parallel-size", self.tensor_parallel_size, 1, 64)
         self.require("--kv-cache-memory", self.kv_cache_memory, 1, 2**60)
         self.require("--swap-space", self.swap_space, 0, 2**60)
         for flag, share, most in (

@@ -4,6 +4,7 @@ WorkerError
 ├── ConfigError      a flag has a bad value
 ├── ModelError       the model cannot be read or is not supported
 ├── JoinRefused      the scheduler does not want this worker
+├── GroupLost        another rank of a tensor-parallel worker is gone
 └── PlanRefused      a plan could not be applied (carries a reason)
 """
 
@@ -12,6 +13,8 @@ from enum import Enum
 
 class WorkerError(Exception):
     """Base class. The message is one sentence for the operator."""
+
+    exit_code = 2
 
 
 class ConfigError(WorkerError):
@@ -24,6 +27,12 @@ class ModelError(WorkerError):
 
 class JoinRefused(WorkerError):
     """The scheduler refused this worker's Hello."""
+
+
+class GroupLost(WorkerError):
+    """A rank of this tensor-parallel group ended, fell silent or went astray; the group ends."""
+
+    exit_code = 1
 
 
 class Reason(Enum):

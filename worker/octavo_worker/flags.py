@@ -79,6 +79,7 @@ def parser() -> Parser:
     add("--max-step-tokens", type=int, help="most tokens a step (512)")
     add("--max-context", type=int, help="longest sequence; default: the model's")
     add("--threads", type=int, help="threads to compute with; default: all cores")
+    add("--tensor-parallel-size", type=int, help="processes that share each matrix and the KV heads (1)")
     add("--curve-key", type=Path, help="this worker's .key_secret file")
     add("--curve-server-key", type=Path, help="the scheduler's .key file")
     add("--lifeline", type=int, help="file descriptor whose end of file ends the worker")

@@ -14,12 +14,15 @@ class Activations:
         def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
             return ops.new_buffer((rows, width), dtype)
 
+        term = dtype if ops.ranks == 1 else "float32"  # ranks add up terms, and round none of them before
+
         self.residual, self.head_residual = buffer(tokens, a.hidden, "float32"), buffer(rows, a.hidden, "float32")
         self.normed, self.head_normed = buffer(tokens, a.hidden), buffer(rows, a.hidden)
-        self.added, self.head_added = buffer(tokens, a.hidden), buffer(rows, a.hidden)
+        self.added, self.head_added = buffer(tokens, a.hidden, term), buffer(rows, a.hidden, term)
         self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
         self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
         self.logits = buffer(rows, a.vocab, "float32")
+        self.own_logits = self.logits if ops.ranks == 1 else buffer(rows, -(-a.vocab // ops.ranks), "float32")
 
 
 class Decoder:
@@ -27,6 +30,9 @@ class Decoder:
 
     `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
     sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
+
+    A rank of a tensor-parallel group has the weights of some heads, of some inner columns and of some of the vocabulary.
+    The matrices that write to the residual then give terms of a sum; logits are gathered, and every rank samples.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Decoder:
         window = self.weights.architecture.windows[index]
         ops.attention(a.qkv, self.pool, index, step, a.attended, window=window)
         ops.linear(rows, a.attended, layer.output, a.added)
+        ops.all_reduce(rows, a.added)
 
     def feed_forward(self, layer: Layer) -> None:
         """added = down(silu(gate) * up), of norm(residual + added)"""
@@ -75,12 +82,14 @@ class Decoder:
         ops.rms_norm(rows, a.added, a.residual, layer.feed_forward_norm, eps, a.normed)
         ops.gated_linear(rows, a.normed, layer.gate, layer.up, a.gated)
         ops.linear(rows, a.gated, layer.down, a.added)
+        ops.all_reduce(rows, a.added)
 
     def head(self) -> None:
         """Only tokens that somebody samples after go through the final norm and the head."""
         ops, rows, index, a = self.ops, self.step.head_rows, self.step.head_token, self.activations
         ops.take_rows(rows, a.residual, index, a.head_residual)
         ops.take_rows(rows, a.added, index, a.head_added)
-        eps = self.weights.architecture.eps
+        eps, head = self.weights.architecture.eps, self.weights.head
         ops.rms_norm(rows, a.head_added, a.head_residual, self.weights.norm, eps, a.head_normed)
-        ops.linear(rows, a.head_normed, self.weights.head, a.logits)
+        ops.linear(rows, a.head_normed, head, a.own_logits[:, : head.outputs])
+        ops.all_gather(rows, a.own_logits, a.logits)

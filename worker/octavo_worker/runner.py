@@ -16,7 +16,7 @@ from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
 from octavo_worker.errors import ConfigError, PlanRefused, Reason
-from octavo_worker.limits import Limits
+from octavo_worker.group.alone import ALONE, Group
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Activations, Decoder
 from octavo_worker.precision import Precision, choose, pick_kernels, warn_of_range
@@ -69,6 +69,7 @@ class Runner:
         precision: Precision,
         geometry: Geometry,
         max_context: int,
+        group: Group = ALONE,
     ) -> None:
         self.config, self.precision, self.ops = config, precision, ops
         self.counters, self.rates = Counters(), Rates()
@@ -92,14 +93,8 @@ class Runner:
         activations = Activations(
             weights.architecture, ops, tokens=config.max_step_tokens, rows=config.max_slots, dtype=precision.dtype
         )
-        self.cache = open_cache(config, geometry, ops)  # last: it takes what is left
-        self.limits = Limits(
-            device_pages=self.cache.device_pages,
-            host_pages=self.cache.host_pages,
-            page_size=config.page_size,
-            max_step_tokens=config.max_step_tokens,
-            vocab_size=weights.architecture.vocab,
-        )
+        self.cache = open_cache(config, geometry, ops, group.least)  # last: it takes what is left
+        self.limits = self.cache.limits(config.max_step_tokens, weights.architecture.vocab)
         self.decoder = Decoder(weights, ops, activations, pool=self.cache.pool, max_context=max_context, **shares)
 
     def hello(self) -> Hello:
@@ -190,18 +185,26 @@ class Runner:
             raise PlanRefused(Reason.FAILED, f"step {step} failed: {type(error).__name__}: {error}") from error
 
 
-def build_runner(config: WorkerConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Runner:
+def build_runner(
+    config: WorkerConfig,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    group: Group = ALONE,
+    make: Callable[[WorkerConfig, Weights, Ops, Precision, Geometry, int, Group], Runner] = Runner,
+) -> Runner:
     """Load the model and make the pool. `progress(layers read, layers in all)`. Raises WorkerError."""
     engine = Engine(config.model) if is_engine(config.model) else None
     config = engine.settle(config) if engine else config
-    ops = pick_kernels(config)
+    ops = group.joined(pick_kernels(config))
     precision = choose(config, ops)
     source = engine or open_source(config.model)
     warn_of_range(precision, source.config)
-    weights = source.load(ops) if isinstance(source, Engine) else load(source, ops, precision.weights, progress)
+    if isinstance(source, Engine):
+        weights = source.load(ops)
+    else:
+        weights = load(source, ops, precision.weights, progress, group.shard)
     a = weights.architecture
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
-    return Runner(config, weights, ops, precision, geometry, context_of(config, a))
+    return make(config, weights, ops, precision, geometry, context_of(config, a), group)
 
 
 def context_of(config: WorkerConfig, architecture: Architecture) -> int:

@@ -8,6 +8,7 @@ from octavo_kernels.ops import Array, Blocks, Ops, Weight
 
 from octavo_worker.architecture import Architecture
 from octavo_worker.errors import ModelError
+from octavo_worker.group.shard import WHOLE, Part, Shard, all_of
 from octavo_worker.manifest import digest_of
 from octavo_worker.rotation import rotation
 from octavo_worker.source import Source, Tensor, floats, joined
@@ -33,7 +34,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights of a decoder. A tied head is the embedding itself, unless they are rotated."""
+    """All weights of a decoder, or of one rank's part of it. A tied head is the embedding itself, unless they are rotated
+    or the head is a part."""
 
     architecture: Architecture
     embedding: Weight
@@ -41,37 +43,39 @@ class Weights:
     norm: Array
     head: Weight
     rope_frequencies: np.ndarray  # float32 [head_dim / 2]
-    digest: bytes  # SHA-256 over the bytes of the files
+    digest: bytes  # SHA-256 over the bytes of the files; see also Shard.digest
 
 
-def load(source: Source, ops: Ops, format: str, progress: Progress) -> Weights:
-    """Read everything and pack it, matrix by matrix. Raises ModelError if a tensor is missing or has another shape than
-    the architecture says."""
-    a, reader = source.architecture, Reader(source, ops, format)
+def load(source: Source, ops: Ops, format: str, progress: Progress, shard: Shard = WHOLE) -> Weights:
+    """Read everything and pack what belongs to this rank, matrix by matrix. Raises ModelError if a tensor is missing or has
+    another shape than the architecture says, ConfigError if the model cannot be shared out so."""
+    a, own, reader = source.architecture, shard.of(source.architecture, format), Reader(source, ops, format, shard)
 
     def layer(index: int) -> Layer:
         made = reader.layer(index)
         progress(index + 1, a.layers)
         return made
 
-    embedding = reader.reading({EMBEDDING: a.vocab})
-    shares = source.is_tied and reader.rotation is None
+    embedding = reader.reading({EMBEDDING: all_of(a.vocab)})
+    shares = source.is_tied and reader.rotation is None and shard.size == 1
+    head = {EMBEDDING if source.is_tied else HEAD: shard.vocabulary(a)}
     return Weights(
-        architecture=a,
+        architecture=own,
         embedding=embedding,
         layers=[layer(index) for index in range(a.layers)],
         norm=reader.norm(NORM),
-        head=embedding if shares else reader.reading({EMBEDDING if source.is_tied else HEAD: a.vocab}, NORM),
+        head=embedding if shares else reader.reading(head, NORM),
         rope_frequencies=source.rope_frequencies(),
-        digest=digest_of(source.files),
+        digest=shard.digest(digest_of(source.files), format),
     )
 
 
 class Reader:
-    """Reads tensors, checks their shapes, rotates the residual that they read and write if need be, and packs them."""
+    """Reads tensors, checks their shapes, takes a rank's part, rotates the residual that they read and write if need be, and
+    packs them."""
 
-    def __init__(self, source: Source, ops: Ops, format: str) -> None:
-        self.source, self.ops, self.format = source, ops, format
+    def __init__(self, source: Source, ops: Ops, format: str, shard: Shard) -> None:
+        self.source, self.ops, self.format, self.shard = source, ops, format, shard
         self.rotation = rotation(source.architecture.hidden) if format in ROTATED else None
 
     def layer(self, index: int) -> Layer:
@@ -80,7 +84,7 @@ class Reader:
         prefix = f"model.layers.{index}"
         attention, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         before_attention, before_mlp = f"{prefix}.input_layernorm", f"{prefix}.post_attention_layernorm"
-        q, kv = a.q_width, a.kv_width
+        q, kv, inner = self.shard.queries(a), self.shard.keys(a), self.shard.inner(a)
         return Layer(
             attention_norm=self.norm(before_attention),
             qkv=self.reading(
@@ -88,32 +92,36 @@ class Reader:
             ),
             output=self.writing(f"{attention}.o_proj", q),
             feed_forward_norm=self.norm(before_mlp),
-            gate=self.reading({f"{mlp}.gate_proj": a.intermediate}, before_mlp),
-            up=self.reading({f"{mlp}.up_proj": a.intermediate}, before_mlp),
-            down=self.writing(f"{mlp}.down_proj", a.intermediate),
+            gate=self.reading({f"{mlp}.gate_proj": inner}, before_mlp),
+            up=self.reading({f"{mlp}.up_proj": inner}, before_mlp),
+            down=self.writing(f"{mlp}.down_proj", inner),
         )
 
-    def reading(self, outputs: dict[str, int], norm: str | None = None) -> Weight:
-        """The matrices named, with so many rows each, as one that reads the residual, behind a norm or as it is."""
-        rows, bias = self.matrix(outputs, self.source.architecture.hidden)
+    def reading(self, outputs: dict[str, Part], norm: str | None = None) -> Weight:
+        """These rows of the matrices named, as one that reads the residual, behind a norm or as it is."""
+        rows, bias = self.matrix(outputs, all_of(self.source.architecture.hidden))
         if self.rotation:
             rows = self.rotation.reading(floats(rows), None if norm is None else self.norm_weight(norm))
         return self.ops.pack(rows, bias, self.format_of(rows))
 
-    def writing(self, name: str, inputs: int) -> Weight:
-        """The matrix named, whose outputs are added to the residual."""
-        rows, bias = self.matrix({name: self.source.architecture.hidden}, inputs)
+    def writing(self, name: str, inputs: Part) -> Weight:
+        """These columns of the matrix named, whose outputs are added to the residual. Rank 0 alone adds its bias."""
+        rows, bias = self.matrix({name: all_of(self.source.architecture.hidden)}, inputs)
+        bias = bias if self.shard.rank == 0 else None
         if self.rotation:
             rows = self.rotation.writing(floats(rows))
             bias = None if bias is None else self.rotation.writing(bias)
         return self.ops.pack(rows, bias, self.format_of(rows))
 
-    def matrix(self, outputs: dict[str, int], inputs: int) -> tuple[Tensor, np.ndarray | None]:
-        """The matrices named, with so many rows each, one below the other; their biases as well, if there are any."""
-        rows = joined([self.take(f"{name}.weight", width, inputs) for name, width in outputs.items()])
-        biases = {f"{name}.bias": width for name, width in outputs.items()}
+    def matrix(self, outputs: dict[str, Part], inputs: Part) -> tuple[Tensor, np.ndarray | None]:
+        """Parts of the matrices named, one below the other; of their biases as well, if there are any."""
+        matrices = [(part, self.take(f"{name}.weight", part.whole, inputs.whole)) for name, part in outputs.items()]
+        rows = joined([inputs.of_columns(part.of_rows(matrix)) for part, matrix in matrices])
+        biases = {f"{name}.bias": part for name, part in outputs.items()}
         has_bias = any(self.source.has(name) for name in biases)
-        bias = [floats(self.take(name, width)) for name, width in biases.items()] if has_bias else None
+        bias = (
+            [floats(part.of_rows(self.take(name, part.whole))) for name, part in biases.items()] if has_bias else None
+        )
         return rows, None if bias is None else np.concatenate(bias)
 
     def format_of(self, rows: Tensor) -> str:

@@ -40,6 +40,7 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
     ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),
     ("--threads", "N", "threads that a worker computes with (default: one a core)"),
+    ("--tensor-parallel-size", "N", "processes that a worker is made of; they share each matrix and the KV heads"),
     ("--invariant", None, "same bits for a row in any batch and chunking"),
 )
 SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (

@@ -30,6 +30,7 @@ def open_door(team: Team) -> Ops:
         cache_dtypes=("bfloat16", "float32", "float16", "int8"),
         batch_invariant=True,
         needs_zeroed_pages=False,
+        ranks=1,
         new_buffer=new_buffer,
         share=lambda array: array,
         new_pool=new_pool,

@@ -1,12 +1,19 @@
 """Where arrays lie: in the memory of a device, and the host tier in main memory that copies reach directly."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 
 from octavo_kernels.ops import Geometry
 from octavo_kernels.triton.device import Device
 from octavo_kernels.triton.tensors import DTYPES
+
+
+def functions(device: Device) -> dict[str, Any]:
+    """Those of the door that take memory."""
+    return {each.__name__: partial(each, device) for each in (new_buffer, new_pool, new_host_pool)}
 
 
 def new_buffer(device: Device, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
