@@ -254,8 +254,9 @@ class RopeAndWrite(Protocol):
 class Attention(Protocol):
     """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
 
-    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included. `softcap` > 0: a score
-    s becomes softcap * tanh(s / softcap). Tokens of padded rows are left alone.
+    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included; what lies before the
+    windows of all queries of a row may be anything, NaN included. `softcap` > 0: a score s becomes
+    softcap * tanh(s / softcap). Tokens of padded rows are left alone.
     """
 
     def __call__(
@@ -299,6 +300,11 @@ class Logprobs(Protocol):
     """
 
     def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
+
+
+def at_once(action: Replay) -> None:
+    """Run it."""
+    action()
 
 
 class AllReduce(Protocol):
@@ -381,6 +387,10 @@ class Ops:
     fence: Callable[[], None]  # what is given from now on begins after all moves between the tiers
     swap_seconds: Callable[[], float]  # that moves between the tiers have taken so far, of those that are done
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
+
+    # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
+    # they are asked for, as those in C, cut their recording here; others run it at once.
+    call: Callable[[Replay], None] = at_once
 
     # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
     ranks: int = 1

@@ -40,6 +40,7 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
+        call=launcher.do,
         on_rows=lambda rows, x, act: launcher.do(lambda: act(x[: launcher.most(rows, len(x))])),
         prepare=borrowed(device, partial(groups.prepare, tile=None)),
         take_tokens=dense.take_tokens,
