@@ -16,8 +16,8 @@ ROWS, CONTEXT, SLOTS = 8, 4096, 16
 HEADS = {"D64": (32, 8, 64), "D128": (32, 8, 128)}
 """Query heads, KV heads and head_dim of Llama-3.2-1B and Llama-3.1-8B."""
 CACHES = ("bfloat16", "int8", "fp8")
-MULTIPLIED = (16, 2048)
-"""Rows of linear layers: a batch that decodes, a chunk."""
+MULTIPLIED = (16, 64, 2048)
+"""Rows of linear layers: batches that decode, a chunk."""
 
 
 @dataclass(frozen=True, slots=True)

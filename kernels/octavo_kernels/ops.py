@@ -24,6 +24,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from octavo_kernels.int4 import Int4
+
 Array: TypeAlias = Any
 Replay: TypeAlias = Callable[[], None]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
@@ -123,6 +125,10 @@ class Blocks:
         from gguf.quants import dequantize
 
         return np.asarray(dequantize(self.data, GGMLQuantizationType[self.kind]), np.float32)
+
+
+Values: TypeAlias = np.ndarray | Blocks | Int4
+"""A matrix in float32, or one that is quantised already."""
 
 
 def one_count() -> np.ndarray:
@@ -250,8 +256,9 @@ class RopeAndWrite(Protocol):
 class Attention(Protocol):
     """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
 
-    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included. `softcap` > 0: a score
-    s becomes softcap * tanh(s / softcap). Tokens of padded rows are left alone.
+    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included; what lies before the
+    windows of all queries of a row may be anything, NaN included. `softcap` > 0: a score s becomes
+    softcap * tanh(s / softcap). Tokens of padded rows are left alone.
     """
 
     def __call__(
@@ -295,6 +302,11 @@ class Logprobs(Protocol):
     """
 
     def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
+
+
+def at_once(action: Replay) -> None:
+    """Run it."""
+    action()
 
 
 class AllReduce(Protocol):
@@ -351,7 +363,7 @@ class Ops:
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
     new_host_pool: Callable[[Geometry, int], Array]  # the same in main memory
     memory: Callable[[], Memory] | None  # of the device; None: main memory
-    pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
+    pack: Callable[[Values, np.ndarray | None, str], Weight]  # ([N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
     # Running. `capture` is given what computes a step. It calls it once, to see what it does, or once for each size of
@@ -377,6 +389,10 @@ class Ops:
     fence: Callable[[], None]  # what is given from now on begins after all moves between the tiers
     swap_seconds: Callable[[], float]  # that moves between the tiers have taken so far, of those that are done
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
+
+    # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
+    # they are asked for, as those in C, cut their recording here; others run it at once.
+    call: Callable[[Replay], None] = at_once
 
     # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
     ranks: int = 1

@@ -27,33 +27,46 @@ class Sent(NamedTuple):
     step: int
     at: float
     """When it was sent, or when the one before it was answered."""
-    num_tokens: int
+    size: "Size"
     lease: float
     """Seconds."""
 
 
+class Size(NamedTuple):
+    """How much a plan asks for."""
+
+    num_tokens: int
+    num_moved: int
+    """Pages copied, within a tier or between tiers."""
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> "Size":
+        return cls(sum(plan.row_tokens), len(plan.swap_out) + len(plan.swap_in) + len(plan.copy))
+
+
+NOTHING = Size(0, 0)
+
+
 @dataclass
 class Pace:
-    """How long steps of a worker take, by the tokens that they compute."""
+    """How long steps of a worker take."""
 
     slowest: float = 0.0
-    """Seconds a token, of the slowest step lately."""
-    most_tokens: int = 0
-    """Of a step that was answered."""
+    """Seconds of the slowest step lately."""
+    largest: Size = NOTHING
+    """Of steps that were answered: the most of each."""
 
-    def note(self, num_tokens: int, seconds: float) -> None:
+    def note(self, size: Size, seconds: float) -> None:
         """A step was answered."""
-        self.slowest = max(seconds / max(num_tokens, 1), FADING * self.slowest)
-        self.most_tokens = max(self.most_tokens, num_tokens)
+        self.slowest = max(seconds, FADING * self.slowest)
+        self.largest = Size(*map(max, self.largest, size))
 
-    def lease(self, plan: StepPlan) -> float:
-        """Seconds that a plan may take. One that moves pages, or computes far more than any before it (a GPU may have to
-        compile for that), is given all the time that an unknown one gets."""
-        num_tokens = sum(plan.row_tokens)
-        moves = plan.swap_out or plan.swap_in or plan.copy
-        if moves or num_tokens > 2 * self.most_tokens:
+    def lease(self, size: Size) -> float:
+        """Seconds that a plan may take. One that computes or moves more than twice as much as any before it (a GPU may have
+        to compile for that) gets all the time that an unknown one has."""
+        if any(asked > 2 * known for asked, known in zip(size, self.largest, strict=True)):
             return STEP_LEASE_SECONDS
-        return max(LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED * self.slowest * max(num_tokens, 1))
+        return max(LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED * self.slowest)
 
 
 @dataclass
@@ -73,12 +86,13 @@ class Member:
 
     def note_sent(self, plan: StepPlan, now: float) -> None:
         """A plan is on its way."""
-        self.sent.append(Sent(plan.step, now, sum(plan.row_tokens), self.pace.lease(plan)))
+        size = Size.of(plan)
+        self.sent.append(Sent(plan.step, now, size, self.pace.lease(size)))
 
     def note_done(self, step: int, now: float) -> None:
         """A result came."""
         if self.sent and self.sent[0].step == step:
-            self.pace.note(self.sent[0].num_tokens, now - self.sent[0].at)
+            self.pace.note(self.sent[0].size, now - self.sent[0].at)
 
     @property
     def lease_end(self) -> float:

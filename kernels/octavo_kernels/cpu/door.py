@@ -39,6 +39,7 @@ def open_door(team: Team) -> Ops:
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
         capture=team.capture,
+        call=team.call,
         prepare=lambda step: None,
         **on_rows(team),
         **on_sequences(team),
@@ -120,11 +121,9 @@ def on_sequences(team: Team) -> dict[str, Callable[..., Any]]:
     def attention(
         qkv: Array, pool: Array, layer: int, step: Step, out: Array, *, window: int = 0, softcap: float = 0.0
     ) -> None:
-        if window or softcap:
-            raise NotImplementedError("these kernels have no sliding window and no cap of scores")
         geometry, arrays, rows = geometry_of(step.geometry), step_of(step), matrix(out)
-        heads = rows.width // step.geometry.head_dim
-        arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, heads, layer)
+        how = (rows.width // step.geometry.head_dim, layer, window, softcap)
+        arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, *how)
         team.do("attention", arguments, qkv, pool, geometry, arrays, step, out)
 
     def sample(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:

@@ -150,6 +150,8 @@ class Attention(ctypes.Structure):
         ("out", Matrix),
         ("heads", c_int32),
         ("layer", c_int32),
+        ("window", c_int32),
+        ("softcap", c_float),
     )
 
 

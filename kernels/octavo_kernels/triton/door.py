@@ -19,9 +19,9 @@ from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device, *, invariant: bool = False) -> Ops:
-    """All functions of the door, on one device. `invariant`: bits of attention depend on no batch and no chunking."""
+    """All functions of the door, on one device. `invariant`: a row's bits are the same in any launch."""
     launcher, mirror = Launcher(device), Mirror(device)
-    dense, linear, sampler = Dense(launcher), Linear(launcher), Sampler(launcher)
+    dense, linear, sampler = Dense(launcher), Linear(launcher, invariant=invariant), Sampler(launcher)
     attention = Attention(launcher, is_invariant=invariant)
     return Ops(
         name="triton",
@@ -41,6 +41,7 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         pack=partial(weights.pack, device),
         unpack=partial(weights.unpack, device),
         capture=partial(capture, launcher, mirror),
+        call=launcher.do,
         on_rows=lambda rows, x, act: launcher.do(lambda: act(x[: launcher.most(rows, len(x))])),
         prepare=attention.prepare,
         take_tokens=dense.take_tokens,

@@ -174,6 +174,8 @@ typedef struct {
     octavo_matrix out; /* rows of [heads][head_dim] */
     int32_t heads;
     int32_t layer;
+    int32_t window; /* positions that a query sees, its own included; 0: all */
+    float softcap;  /* of scores; 0: none */
 } octavo_attention;
 
 typedef struct {
