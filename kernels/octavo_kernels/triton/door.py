@@ -19,7 +19,7 @@ from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device, *, invariant: bool = False) -> Ops:
-    """All functions of the door, on one device. `invariant`: a row's bits are the same in any launch."""
+    """All functions of the door, on one device. `invariant`: a row's bits are the same in any batch and any chunking."""
     launcher, mirror = Launcher(device), Mirror(device)
     dense, linear, sampler = Dense(launcher), Linear(launcher, invariant=invariant), Sampler(launcher)
     attention = Attention(launcher, is_invariant=invariant)
@@ -30,7 +30,7 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         formats=weights.FORMATS,
         dtypes=("bfloat16", "float16", "float32"),
         cache_dtypes=cache.CACHE_DTYPES,
-        batch_invariant=False,
+        batch_invariant=invariant,
         needs_zeroed_pages=False,
         share=mirror.share,
         changed=mirror.changed,
