@@ -28,10 +28,10 @@ async def serve(config: Config) -> int:
     model = load_model(config.model, config.served_model_name)
     scheduler = Scheduler(config, model)
     await scheduler.start()
-    print(
-        f"octavo scheduler: serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}",
-        flush=True,
-    )
+    words = f"serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}"
+    if scheduler.admin_address != scheduler.address:
+        words += f", administrators {scheduler.admin_address}"
+    print(f"octavo scheduler: {words}", flush=True)
     await _first(signals.get(), scheduler.failed.wait())
     await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else DRAIN_SECONDS), signals.get())
     return 1 if scheduler.failed.is_set() else 0
