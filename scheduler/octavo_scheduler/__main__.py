@@ -7,17 +7,13 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
 from octavo_scheduler.model import load_model
 from octavo_scheduler.server import DRAIN_SECONDS, Scheduler
-
-
-def refuse_unpickling(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: nothing in this process may unpickle."""
-    if event == "pickle.find_class":
-        raise RuntimeError(f"unpickling is not allowed here: {arguments}")
 
 
 async def serve(config: Config) -> int:
@@ -46,7 +42,6 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    sys.addaudithook(refuse_unpickling)
     try:
         config = read_config(arguments)
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -59,4 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -30,6 +30,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from octavo.audit import refuse_unpickling
 
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.limits import MAX_ECHO
@@ -163,4 +164,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -41,17 +41,12 @@ def load_model(path: Path, name: str | None = None) -> ServedModel:
 
 def _from_gguf(path: Path, name: str) -> ServedModel:
     metadata = GgufMetadata(path)
-    tokenizer = gguf_tokenizer(metadata)
-    tokens = metadata.need("tokenizer.ggml.tokens")
-    special = {
-        f"{key}_token": tokens[token]
-        for key in ("bos", "eos")
-        if (token := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None
-    }
-    source = metadata.get("tokenizer.chat_template")
+    tokens = metadata.tokens
+    special = {f"{key}_token": tokens[token] for key in ("bos", "eos") if (token := metadata.token(key)) is not None}
+    source = metadata.get("tokenizer.chat_template", str, "")
     return ServedModel(
         name=name,
-        vocabulary=Vocabulary(tokenizer),
+        vocabulary=Vocabulary(gguf_tokenizer(metadata)),
         vocab_size=len(tokens),
         max_context=metadata.max_context,
         end_token_ids=frozenset(metadata.end_token_ids),

@@ -7,6 +7,9 @@ from typing import Any
 from octavo_worker.errors import ModelError
 from octavo_worker.rope import Rope
 
+MOST, MOST_CONTEXT = (1 << 31) - 1, 1 << 26
+"""Of each size: kernels count in int32 what they do not multiply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -27,6 +30,10 @@ class Architecture:
         sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate, self.vocab)
         if min(*sizes, self.max_context) < 1 or self.heads % self.kv_heads or self.head_dim % 2:
             raise ModelError(f"the model's sizes contradict each other: {self}")
+        if max(sizes) > MOST or self.max_context > MOST_CONTEXT:
+            raise ModelError(f"the model's sizes are out of proportion: {self}")
+        if not (0 <= self.eps < 1 and self.rope.is_sound):
+            raise ModelError(f"the model's numbers make no sense: {self}")
 
     @property
     def q_width(self) -> int:
@@ -60,6 +67,8 @@ class Architecture:
 def from_huggingface(config: Mapping[str, Any]) -> Architecture:
     """Raises ModelError for anything but a Llama that this decoder computes exactly."""
     names = config.get("architectures") or [str(config.get("model_type", "unknown"))]
+    if not isinstance(names, list):
+        raise ModelError("config.json has architectures that are no list")
     if names != ["LlamaForCausalLM"]:
         raise ModelError(f"architecture {', '.join(map(str, names))} is not supported; LlamaForCausalLM is")
     if config.get("hidden_act", "silu") != "silu" or config.get("mlp_bias"):
@@ -78,7 +87,7 @@ def from_huggingface(config: Mapping[str, Any]) -> Architecture:
             max_context=int(config["max_position_embeddings"]),
             rope=rope_from_huggingface(config),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise ModelError(f"config.json lacks a value or has a bad one: {error}") from error
 
 
@@ -132,5 +141,5 @@ def from_gguf(metadata: Mapping[str, Any], vocab: int) -> Architecture:
                 divisor=float(metadata.get("llama.rope.scaling.factor", 1.0)) if kind == "linear" else 1.0,
             ),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise ModelError(f"the GGUF metadata lacks a value or has a bad one: {error}") from error

@@ -16,6 +16,17 @@ class Rope:
     high_frequency: float = 1.0
     original_context: int | None = None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether frequencies come out of it that are numbers."""
+        positive = (self.theta, self.divisor, *([] if self.original_context is None else [self.original_context]))
+        spread = self.high_frequency - self.low_frequency
+        return (
+            all(0 < value < math.inf for value in positive)
+            and math.isfinite(spread)
+            and (self.original_context is None or spread != 0)
+        )
+
     def frequencies(self, head_dim: int) -> np.ndarray:
         """[head_dim / 2] float32 radians a position."""
         exponent = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
