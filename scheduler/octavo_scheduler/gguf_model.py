@@ -151,8 +151,8 @@ def _with_added_tokens(tokenizer: Tokenizer, metadata: GgufMetadata, *, adds_bos
 
 def _byte_level(metadata: GgufMetadata, pre_tokenizer: pre_tokenizers.PreTokenizer) -> Tokenizer:
     vocabulary = {token: i for i, token in enumerate(metadata.tokens)}
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata.texts("tokenizer.ggml.merges")]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    halves = (merge.partition(" ") for merge in metadata.texts("tokenizer.ggml.merges"))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(left, right) for left, _, right in halves]))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

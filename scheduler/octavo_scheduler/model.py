@@ -121,7 +121,7 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StartError(f"{path.parent} has no {path.name}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StartError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise StartError(f"{path} does not hold a JSON object")

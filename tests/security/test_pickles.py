@@ -10,13 +10,14 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gguf
 import grpc
 import numpy as np
 import pytest
 import zmq
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from octavo.v1 import admin_pb2, inference_pb2, step_pb2
 from octavo_kernels.ops import pick
@@ -166,7 +167,7 @@ async def outcome(call: Any, streams: bool) -> None:
 def step_frames(kind: type[Message], gadget: bytes, epoch: step_pb2.Epoch, *left_out: str) -> Iterator[bytes]:
     """The gadget itself, and all messages that have it in a field, but for some bodies."""
     yield gadget
-    for message in messages_with(kind.DESCRIPTOR, gadget):
+    for message in messages_with(cast(Descriptor, kind.DESCRIPTOR), gadget):
         message.epoch.CopyFrom(epoch)  # type: ignore[attr-defined]
         if message.WhichOneof("body") not in left_out:
             yield message.SerializeToString()
