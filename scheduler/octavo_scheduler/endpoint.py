@@ -9,6 +9,7 @@ from octavo_scheduler import limits
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lock import PathLock, socket_path
 from octavo_scheduler.roles import RoleInterceptor, Tokens
+from octavo_scheduler.shield import ShieldInterceptor
 
 SERVER_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
@@ -32,7 +33,9 @@ class Endpoint:
     def __init__(self, listen: str, tokens: Tokens, credentials: grpc.ServerCredentials | None) -> None:
         path = socket_path(listen)
         self._lock = PathLock(path) if path else None
-        self.server = grpc.aio.server(interceptors=[RoleInterceptor(tokens)], options=SERVER_OPTIONS)
+        self.server = grpc.aio.server(
+            interceptors=[RoleInterceptor(tokens), ShieldInterceptor()], options=SERVER_OPTIONS
+        )
         try:
             if credentials is not None:
                 port = self.server.add_secure_port(listen, credentials)
