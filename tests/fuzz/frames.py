@@ -108,7 +108,7 @@ def is_hello(frame: bytes) -> bool:
         message = step_pb2.WorkerMessage.FromString(frame)
     except DecodeError:
         return False
-    return message.WhichOneof("body") == "hello"
+    return bool(message.WhichOneof("body") == "hello")
 
 
 def is_of_this_epoch(frame: bytes, epoch: step_pb2.Epoch) -> bool:
@@ -116,7 +116,7 @@ def is_of_this_epoch(frame: bytes, epoch: step_pb2.Epoch) -> bool:
         sent = step_pb2.WorkerMessage.FromString(frame).epoch
     except DecodeError:
         return False
-    return (sent.boot_id, sent.counter) == (epoch.boot_id, epoch.counter)
+    return bool((sent.boot_id, sent.counter) == (epoch.boot_id, epoch.counter))
 
 
 class FrameFuzzer:
