@@ -1,5 +1,6 @@
 """One address that gRPC clients dial: a server, who may call it, and the lock of its socket file."""
 
+import os
 from collections.abc import Sequence
 
 import grpc
@@ -36,6 +37,7 @@ class Endpoint:
         self.server = grpc.aio.server(
             interceptors=[RoleInterceptor(tokens), ShieldInterceptor()], options=SERVER_OPTIONS
         )
+        previous = os.umask(0o177)  # a socket file is for its owner alone
         try:
             if credentials is not None:
                 port = self.server.add_secure_port(listen, credentials)
@@ -44,6 +46,8 @@ class Endpoint:
         except RuntimeError as error:
             self.release()
             raise StartError(f"cannot listen on {listen}: is the port in use?") from error
+        finally:
+            os.umask(previous)
         self.address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
 
     async def start(self, services: Sequence[str]) -> None:
