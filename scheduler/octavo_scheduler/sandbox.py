@@ -9,8 +9,9 @@ from functools import wraps
 from typing import Any
 
 from jinja2 import Template, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from octavo_scheduler.limits import MAX_RENDERED_CHARACTERS, MAX_TEMPLATE_STEPS
 
