@@ -99,6 +99,9 @@ fuzz: $(DEV) ## Mutate N plans, gRPC messages and model files, and 10 N frames (
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
 
+faults: $(DEV) ## Kill KILLS=n workers under load, freeze some, cut some off (minutes; KIND=paper without tensors)
+	$(BIN)/python -m benchmarks.faults --kills $(or $(KILLS),200) --kind $(or $(KIND),real)
+
 static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, without one, and compare with the table
 	TRITON_CACHE_DIR=.cache/triton $(BIN)/python -m benchmarks.static_gpu
 

@@ -21,7 +21,7 @@ async def serve(config: Config) -> int:
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
-    model = load_model(config.model, config.served_model_name)
+    model = load_model(config.model, config.served_model_name, config.max_context)
     scheduler = Scheduler(config, model)
     await scheduler.start()
     words = f"serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}"

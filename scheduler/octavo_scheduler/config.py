@@ -23,6 +23,8 @@ class Config:
 
     model: Path
     served_model_name: str | None
+    max_context: int | None = None
+    """Tokens; None: the model's."""
     listen: str
     workers: str
     settings: Settings
@@ -105,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="octavo scheduler", description="Schedule requests onto workers. Needs no GPU.")
     p.add_argument("--model", type=Path, required=True, help="model folder or .gguf file (weights are not read)")
     p.add_argument("--served-model-name", help="name that clients use; default: the folder's or file's")
+    p.add_argument("--max-context", type=int, help="longest sequence that is served, in tokens; default: the model's")
     p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
     p.add_argument("--admin-listen", help="gRPC address of AdminService; default: --listen serves it too")
     p.add_argument("--workers", default="tcp://127.0.0.1:50052", help="address that workers dial, tcp:// or ipc://")
@@ -196,6 +199,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
     return Config(
         model=o.model,
         served_model_name=o.served_model_name,
+        max_context=o.max_context,
         listen=o.listen,
         workers=o.workers,
         settings=_settings(o),

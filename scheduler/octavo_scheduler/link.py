@@ -53,6 +53,7 @@ class RouterLink:
         self._context = zmq.Context()
         self._authenticator = self._admit_only(curve) if curve else None
         self._socket = self._context.socket(zmq.ROUTER)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
             self._configure(curve)
             previous = os.umask(0o177)
@@ -66,8 +67,10 @@ class RouterLink:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
+        self._has_lost_a_peer = False
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._woken, zmq.POLLIN)
 
     def _configure(self, curve: CurveFiles | None) -> None:
@@ -98,6 +101,8 @@ class RouterLink:
         for ready, _ in self._poller.poll(max(0, int(timeout * 1000))):
             if ready == self._woken:
                 os.read(self._woken, 4096)
+            if ready is self._monitor:
+                self._read_monitor()
         messages: list[tuple[Peer, bytes]] = []
         while len(messages) < MOST_MESSAGES:
             try:
@@ -106,6 +111,17 @@ class RouterLink:
                 break
             messages.append((frames[0], frames[1] if len(frames) == 2 else b""))
         return messages
+
+    def _read_monitor(self) -> None:
+        self._has_lost_a_peer = True
+        with suppress(zmq.Again):
+            while True:
+                self._monitor.recv_multipart(zmq.NOBLOCK)
+
+    def has_lost_a_peer(self) -> bool:
+        """Whether a connection was closed since this was asked last."""
+        found, self._has_lost_a_peer = self._has_lost_a_peer, False
+        return found
 
     def send(self, peer: Peer, frame: bytes) -> bool:
         """Whether the peer is there and takes the message."""
@@ -124,6 +140,7 @@ class RouterLink:
                 os.write(self._waker, b"!")
 
     def close(self) -> None:
+        self._monitor.close()
         self._socket.close()
         if self._authenticator is not None:
             self._authenticator.stop()

@@ -1,7 +1,7 @@
 """The served model, as far as the scheduler knows it: names, limits, vocabulary, template. No weights."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,19 @@ class ServedModel:
     defaults: dict[str, float]
 
 
-def load_model(path: Path, name: str | None = None) -> ServedModel:
+def load_model(path: Path, name: str | None = None, max_context: int | None = None) -> ServedModel:
     """Reads a folder (config.json, tokenizer.json) or a .gguf file. Raises StartError, which says what is wrong."""
+    model = _read_model(path, name)
+    if max_context is None:
+        return model
+    if not 2 <= max_context <= model.max_context:
+        raise StartError(
+            f"--max-context lies between 2 and the model's {model.max_context} tokens, not at {max_context}"
+        )
+    return replace(model, max_context=max_context)
+
+
+def _read_model(path: Path, name: str | None) -> ServedModel:
     if path.is_dir():
         return _from_folder(path, name or path.resolve().name)
     if path.is_file() and path.suffix == ".gguf":

@@ -50,6 +50,9 @@ class Desk:
     def wake(self) -> None:
         pass
 
+    def has_lost_a_peer(self) -> bool:
+        return False
+
 
 class World:
     """A scheduler with a worker of paper that owes the result of a step; two requests run, one waits."""

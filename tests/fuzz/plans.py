@@ -19,7 +19,8 @@ from tests.pools import memory
 from tests.worker.plans import Driver, growth, int32, moves, new_slots, rows, tokens_of, uint16
 
 PAGES, HOST_PAGES, SLOTS, BUDGET, CONTEXT, VOCABULARY = 20, 4, 8, 32, 64, 320
-NULL_PAGE = 0
+NULL_PAGE, NO_NUMBER = 0, -1
+"""The latter is sampled where logits are no numbers, as of pages that hold anything."""
 
 
 def samples() -> list[wire.StepPlan]:
@@ -136,7 +137,7 @@ class PlanFuzzer:
         for name, before, pool, may in zip(("device", "host"), self.pages, pools, allowed, strict=True):
             if strange := changed_pages(before, memory(pool)) - may:
                 self.findings.state_change(case, f"{name} pages {sorted(strange)} are changed and the plan names {may}")
-        if len(tokens) != plan.rows.num_samples.sum() or not all(0 <= token < VOCABULARY for token in tokens):
+        if len(tokens) != plan.rows.num_samples.sum() or not all(NO_NUMBER <= token < VOCABULARY for token in tokens):
             self.findings.state_change(case, f"sampled {tokens}")
         self.begin()
 

@@ -125,7 +125,7 @@ def step_of(rows: list[Row], slots: list[int], table: Tensor, geometry: Geometry
     return step
 
 
-def dense(case: Case, rows: list[Row], heads: int) -> Tensor:
+def dense(case: Case, rows: list[Row], heads: int, *, window: int = 0, softcap: float = 0.0) -> Tensor:
     """Softmax attention in float64, one row after the other: [T, H, D]."""
     results, start = [], 0
     for row, k, v in zip(rows, case.keys, case.values, strict=True):
@@ -133,16 +133,19 @@ def dense(case: Case, rows: list[Row], heads: int) -> Tensor:
         k, v = (x.double().repeat_interleave(shared, dim=1).transpose(0, 1) for x in (k, v))
         q = case.q[start : start + row.query].double().transpose(0, 1)
         scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-        future = torch.arange(k.shape[1]) > torch.arange(row.computed, row.computed + row.query)[:, None]
-        results.append((scores.masked_fill(future, -math.inf).softmax(-1) @ v).transpose(0, 1))
+        scores = (scores / softcap).tanh() * softcap if softcap else scores
+        key, own = torch.arange(k.shape[1]), torch.arange(row.computed, row.computed + row.query)[:, None]
+        hidden = (key > own) | (key <= own - (window or len(key)))
+        results.append((scores.masked_fill(hidden, -math.inf).softmax(-1) @ v).transpose(0, 1))
         start += row.query
     return torch.cat(results)
 
 
-def run_attention(ops: Ops, case: Case, layer: int = 0) -> Tensor:
+def run_attention(ops: Ops, case: Case, layer: int = 0, *, window: int = 0, softcap: float = 0.0) -> Tensor:
     """[T, H, D]. Keys and values beside the queries are NaN: attention has no business there."""
     kv = case.q.new_full((len(case.q), case.step.geometry.num_kv_heads, case.q.shape[2]), math.nan)
     out = torch.full_like(case.q, math.nan)
     ops.prepare(case.step)
-    ops.attention(qkv_of(case.q, kv, kv), case.array, layer, case.step, out.flatten(1))
+    qkv = qkv_of(case.q, kv, kv)
+    ops.attention(qkv, case.array, layer, case.step, out.flatten(1), window=window, softcap=softcap)
     return out

@@ -16,6 +16,9 @@ KINDS = [
     "fairness-liveness",
     "request-identity",
     "clock",
+    "numerics",
+    "rope",
+    "sliding-window",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

@@ -251,7 +251,9 @@ def test_in_every_text_of_a_model_folder(folder: Path, gadget: bytes, tmp_path: 
 
 def test_in_every_text_of_a_gguf_file(folder: Path, gadget: bytes, tmp_path: Path) -> None:
     """The file's vocabulary makes no tokenizer, so the scheduler refuses it, after it has read all of it."""
-    texts: Any = {name: as_text(gadget) for name in ("general__name", "tokenizer__chat_template", "tokenizer__ggml__model")}
+    texts: Any = {
+        name: as_text(gadget) for name in ("general__name", "tokenizer__chat_template", "tokenizer__ggml__model")
+    }
     path = write_gguf(folder, tmp_path / "m.gguf", matrices=gguf.GGMLQuantizationType.F32, **texts)
     load_weights(open_source(path), pick("cpu", "reference"), "float32", lambda done, total: None)
     with pytest.raises(StartError, match="has a vocabulary of kind"):

@@ -10,10 +10,15 @@ from safetensors.numpy import load_file
 
 
 def write_gguf(
-    folder: Path, path: Path, *, matrices: gguf.GGMLQuantizationType, has_vocabulary: bool = False, **metadata: str
+    folder: Path,
+    path: Path,
+    *,
+    matrices: gguf.GGMLQuantizationType,
+    has_vocabulary: bool = False,
+    **metadata: str | float,
 ) -> Path:
-    """Matrices in the type given, vectors in float32. `metadata`: further strings. With the vocabulary a scheduler can
-    serve it, too."""
+    """Matrices in the type given, vectors in float32. `metadata`: further strings, integers and floats. With the vocabulary
+    a scheduler can serve it, too."""
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(config["num_hidden_layers"])
@@ -29,7 +34,14 @@ def write_gguf(
     else:
         writer.add_token_list(["a", "b"])
     for key, value in metadata.items():
-        writer.add_string(key.replace("__", "."), value)
+        name = key.replace("__", ".")
+        match value:
+            case str():
+                writer.add_string(name, value)
+            case int():
+                writer.add_uint32(name, value)
+            case float():
+                writer.add_float32(name, value)
     for name, tensor in load_file(folder / "model.safetensors").items():
         if name.endswith("q_proj.weight"):
             tensor = permute(tensor, config["num_attention_heads"])

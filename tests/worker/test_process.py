@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.router import Router
+from tests.worker.test_custom_ops import PACKAGE
 
 
 @pytest.fixture
@@ -52,6 +53,18 @@ def test_a_worker_without_cpu_kernels_says_so_in_one_line_and_runs(
     assert err.count("\n") == 1
     assert "runs on `reference`" in err
     assert "python -m octavo_kernels.cpu.compile" in err
+
+
+def test_a_worker_serves_with_ops_of_a_package_and_says_so(
+    router: Router, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((*sys.path, str(PACKAGE))))
+    process = spawn("--model", tiny, "--scheduler", router.address, "--pages", 12, "--ops", "plain")
+    assert router.welcome().kernels.endswith("+plain")
+    router.receive("heartbeat")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> None:

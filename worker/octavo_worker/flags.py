@@ -68,6 +68,7 @@ def parser() -> Parser:
     add("--weights", help=f"format of the weights: {', '.join(WEIGHTS)}; auto: as --dtype")
     add("--kv-dtype", help=f"of K and V in pages: {', '.join(KV_DTYPES)}; auto: as --dtype")
     add("--kernels", help="name of the kernels; default: the best for the device")
+    add("--ops", metavar="NAME", help="ops that an installed package replaces, by the name of its entry point")
     add("--invariant", action="store_true", help="bits independent of batch and chunking; slow")
     add("--page-size", type=int, help="tokens a page (16)")
     pages = made.add_mutually_exclusive_group()

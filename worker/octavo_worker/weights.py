@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from octavo_kernels.ops import Array, Blocks, Ops, Weight
+from octavo_kernels.ops import Array, Ops, Weight
 
 from octavo_worker.architecture import Architecture
 from octavo_worker.errors import ModelError
@@ -125,8 +125,8 @@ class Reader:
         return rows, None if bias is None else np.concatenate(bias)
 
     def format_of(self, rows: Tensor) -> str:
-        """Where 4 bits are asked for, what the file holds in blocks keeps its values, in 4 bits or 8."""
-        return rows.format if self.format == "int4" and isinstance(rows, Blocks) else self.format
+        """Where 4 bits are asked for, what the file holds in blocks or groups keeps its values, in 4 bits or 8."""
+        return rows.format if self.format == "int4" and not isinstance(rows, np.ndarray) else self.format
 
     def norm(self, name: str) -> Array:
         """What the kernels multiply by: ones, where the weight went into the matrices behind the norm."""
