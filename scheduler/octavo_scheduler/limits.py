@@ -7,6 +7,8 @@ GRPC_PENDING_CALLS = 1 << 16
 ZMQ_MESSAGE_BYTES = 64 << 20
 
 MAX_WORKER_ID_BYTES = 128
+MAX_WORKER_WORDS = 1024
+"""Characters of a worker's own words, which are logged."""
 MAX_WORKER_PAGES = 1 << 21
 """Of one tier of one worker."""
 MAX_WORKER_SLOTS = 1 << 16
