@@ -93,6 +93,9 @@ simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as m
 	$(BIN)/python -m benchmarks.simulate --seeds $(SEEDS)
 	$(BIN)/python -m benchmarks.simulate --liveness --seeds $$(( $(SEEDS) / 10 ))
 
+fuzz: $(DEV) ## Mutate N plans, gRPC messages and model files, and 10 N frames (default N=5000: a minute); resumes
+	$(BIN)/python -m benchmarks.fuzz $(if $(N),--cases $(N))
+
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
 

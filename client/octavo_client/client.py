@@ -33,13 +33,18 @@ class AsyncClient:
         *,
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         model: str = "",
     ) -> None:
-        """`address` is "HOST:PORT" or "unix:PATH"; `model` a name of list_models(), empty for the only one."""
+        """`address` is "HOST:PORT" or "unix:PATH"; `model` a name of list_models(), empty for the only one.
+
+        `cert_file` and `key_file` are this client's own, for a server that asks for them.
+        """
         self.address = address
         self.model = model
         self._metadata = call_metadata(token_file)
-        self._channel = open_channel(address, ca_file)
+        self._channel = open_channel(address, ca_file, cert_file, key_file)
         self._inference = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 

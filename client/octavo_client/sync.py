@@ -93,10 +93,13 @@ class Client:
         *,
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         model: str = "",
     ) -> None:
+        files = {"ca_file": ca_file, "token_file": token_file, "cert_file": cert_file, "key_file": key_file}
         self.address = address
-        self._client = run(_make(address, ca_file, token_file, model))
+        self._client = run(_make(address, model, files))
 
     def __enter__(self) -> Self:
         return self
@@ -189,8 +192,8 @@ class Client:
         run(self._client.resume_worker(worker_id, timeout=timeout))
 
 
-async def _make(address: str, ca_file: str | Path | None, token_file: str | Path | None, model: str) -> AsyncClient:
-    return AsyncClient(address, ca_file=ca_file, token_file=token_file, model=model)
+async def _make(address: str, model: str, files: dict[str, str | Path | None]) -> AsyncClient:
+    return AsyncClient(address, model=model, **files)
 
 
 def _iterate(events: AsyncGenerator[results.Event]) -> Iterator[results.Event]:

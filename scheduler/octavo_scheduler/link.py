@@ -25,6 +25,8 @@ log = logging.getLogger("octavo.scheduler")
 Peer = bytes
 
 CURVE_KEY_BYTES = 32
+OLDEST_LIBRARY = (4, 3, 5)
+"""Older ones can be crashed or overflowed by whoever reaches the socket, CURVE or not."""
 
 MOST_MESSAGES = 256
 """Messages handed over by one `receive`, so that a flood cannot keep the loop from planning."""
@@ -42,6 +44,7 @@ class RouterLink:
     """Binds `address`. Raises StartError when it is taken or one of the keys cannot be read."""
 
     def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
+        check_library(zmq.zmq_version_info())
         if curve:
             check_keys(curve)
         path = socket_path(address)
@@ -148,6 +151,13 @@ class RouterLink:
             if end >= 0:
                 os.close(end)
         self._woken = self._waker = -1
+
+
+def check_library(version: tuple[int, int, int]) -> None:
+    """Raises StartError."""
+    if version < OLDEST_LIBRARY:
+        have, need = (".".join(map(str, numbers)) for numbers in (version, OLDEST_LIBRARY))
+        raise StartError(f"libzmq {have} has known holes; install pyzmq with {need} or newer")
 
 
 def check_keys(curve: CurveFiles) -> None:

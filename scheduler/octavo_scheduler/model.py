@@ -52,17 +52,12 @@ def _read_model(path: Path, name: str | None) -> ServedModel:
 
 def _from_gguf(path: Path, name: str) -> ServedModel:
     metadata = GgufMetadata(path)
-    tokenizer = gguf_tokenizer(metadata)
-    tokens = metadata.need("tokenizer.ggml.tokens")
-    special = {
-        f"{key}_token": tokens[token]
-        for key in ("bos", "eos")
-        if (token := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None
-    }
-    source = metadata.get("tokenizer.chat_template")
+    tokens = metadata.tokens
+    special = {f"{key}_token": tokens[token] for key in ("bos", "eos") if (token := metadata.token(key)) is not None}
+    source = metadata.get("tokenizer.chat_template", str, "")
     return ServedModel(
         name=name,
-        vocabulary=Vocabulary(tokenizer),
+        vocabulary=Vocabulary(gguf_tokenizer(metadata)),
         vocab_size=len(tokens),
         max_context=metadata.max_context,
         end_token_ids=frozenset(metadata.end_token_ids),
@@ -137,7 +132,7 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StartError(f"{path.parent} has no {path.name}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StartError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise StartError(f"{path} does not hold a JSON object")

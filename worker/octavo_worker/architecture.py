@@ -14,6 +14,9 @@ from octavo_worker.rope_config import rope_from_gguf, rope_from_huggingface, rop
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
+MOST, MOST_CONTEXT, MOST_LAYERS = (1 << 31) - 1, 1 << 26, 1 << 12
+"""Of each size: kernels count in int32 what they do not multiply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -35,6 +38,10 @@ class Architecture:
         sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.intermediate, self.vocab)
         if min(*sizes, self.max_context) < 1 or self.heads % self.kv_heads or self.head_dim % 2:
             raise ModelError(f"the model's sizes contradict each other: {self}")
+        if max(sizes) > MOST or self.max_context > MOST_CONTEXT:
+            raise ModelError(f"the model's sizes are out of proportion: {self}")
+        if not (0 <= self.eps < 1 and self.rope.is_sound):
+            raise ModelError(f"the model's numbers make no sense: {self}")
 
     @property
     def q_width(self) -> int:
@@ -92,6 +99,8 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
 def from_huggingface(config: Mapping[str, Any]) -> Architecture:
     """Raises ModelError for anything but a decoder of the Llama family that is computed exactly here."""
     names = config.get("architectures") or [str(config.get("model_type", "unknown"))]
+    if not isinstance(names, list):
+        raise ModelError("config.json has architectures that are no list")
     if len(names) != 1 or names[0] not in SUPPORTED:
         raise ModelError(
             f"architecture {', '.join(map(str, names))} is not supported; {', '.join(SUPPORTED[:-1])} and {QWEN2} are"
@@ -103,6 +112,7 @@ def from_huggingface(config: Mapping[str, Any]) -> Architecture:
         if config["hidden_act"] != "silu":
             raise ModelError(f"only SiLU is supported in the feed-forward part, not {config['hidden_act']}")
         heads, hidden, layers = (int(config[f]) for f in ("num_attention_heads", "hidden_size", "num_hidden_layers"))
+        check_layers(layers)
         return Architecture(
             hidden=hidden,
             layers=layers,
@@ -116,8 +126,14 @@ def from_huggingface(config: Mapping[str, Any]) -> Architecture:
             rope=rope_from_huggingface(config),
             windows=windows_of(names[0], config, layers),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise ModelError(f"config.json lacks a value or has a bad one: {error}") from error
+
+
+def check_layers(layers: int) -> None:
+    """Raises ModelError for a number of which nobody should begin to make a list."""
+    if not 1 <= layers <= MOST_LAYERS:
+        raise ModelError(f"the model has {layers} layers; 1 to {MOST_LAYERS} can be")
 
 
 def windows_of(name: str, config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
@@ -151,12 +167,14 @@ def from_gguf(metadata: Mapping[str, Any], vocab: int) -> Architecture:
         raise ModelError("GGUF models with experts are not supported")
     try:
         heads, hidden = int(metadata["llama.attention.head_count"]), int(metadata["llama.embedding_length"])
+        layers = int(metadata["llama.block_count"])
+        check_layers(layers)
         head_dim = int(metadata.get("llama.attention.key_length", hidden // heads))
         if int(metadata.get("llama.rope.dimension_count", head_dim)) != head_dim:
             raise ModelError("GGUF models that rotate only a part of each head are not supported")
         return Architecture(
             hidden=hidden,
-            layers=int(metadata["llama.block_count"]),
+            layers=layers,
             heads=heads,
             kv_heads=int(metadata.get("llama.attention.head_count_kv", heads)),
             head_dim=head_dim,
@@ -165,7 +183,7 @@ def from_gguf(metadata: Mapping[str, Any], vocab: int) -> Architecture:
             eps=float(metadata["llama.attention.layer_norm_rms_epsilon"]),
             max_context=int(metadata["llama.context_length"]),
             rope=rope_from_gguf(metadata),
-            windows=(int(metadata.get("llama.attention.sliding_window") or 0),) * int(metadata["llama.block_count"]),
+            windows=(int(metadata.get("llama.attention.sliding_window") or 0),) * layers,
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise ModelError(f"the GGUF metadata lacks a value or has a bad one: {error}") from error

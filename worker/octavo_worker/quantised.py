@@ -23,6 +23,8 @@ def reader_of(config: dict[str, Any] | None) -> Read | None:
     """What reads the matrices of a folder whose config.json has this `quantization_config`. Raises ModelError."""
     if config is None:
         return None
+    if not isinstance(config, dict):
+        raise ModelError("config.json has a quantization_config that is no object")
     method = str(config.get("quant_method", "unknown"))
     version = str(config.get("version", "gemm") if method == "awq" else config.get("checkpoint_format", "gptq")).lower()
     versions = {"awq": ("gemm",), "gptq": ("gptq", GPTQ_V2)}

@@ -1,7 +1,7 @@
 """Rotary position embedding: angles of every position."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -13,6 +13,12 @@ class Rope:
     theta: float
     divisor: float = 1.0
     magnitude: float = 1.0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether frequencies can come out of it that are numbers."""
+        numbers = [getattr(self, field.name) for field in fields(self) if field.name != "truncate"]
+        return self.theta > 1 and all(0 < number < math.inf for number in numbers)
 
     def frequencies(self, head_dim: int) -> np.ndarray:
         """[head_dim / 2] float32 radians a position."""

@@ -47,6 +47,8 @@ def rope_from_huggingface(config: Mapping[str, Any]) -> Rope:
     if kind == "linear":
         return Rope(theta, float(scaling["factor"]))
     if kind == "llama3":
+        if scaling["low_freq_factor"] == scaling["high_freq_factor"]:
+            raise ValueError("low_freq_factor and high_freq_factor are the same")
         return Llama3(
             theta,
             float(scaling["factor"]),

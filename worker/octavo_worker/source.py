@@ -27,6 +27,7 @@ class Source(Protocol):
 
     def has(self, name: str) -> bool: ...
     def read(self, name: str) -> Tensor: ...
+    def left_over(self, taken: set[str]) -> list[str]: ...  # tensors that would change the answer, had they been taken
     def rope_frequencies(self) -> np.ndarray: ...
 
 
@@ -50,9 +51,20 @@ class FolderSource:
             return self.folder.read(name)
         return self.read_quantised(self.folder, name.removesuffix(".weight"))
 
+    def left_over(self, taken: set[str]) -> list[str]:
+        stems = {quantised_name(name).removesuffix("qweight") for name in taken} if self.read_quantised else set[str]()
+        unused = [
+            name for name in self.folder.shard_of if name not in taken and name.rpartition(".")[0] + "." not in stems
+        ]
+        ignored = (*TABLES, "lm_head.weight") if self.is_tied else TABLES
+        return sorted(name for name in unused if not name.endswith(ignored))
+
     def rope_frequencies(self) -> np.ndarray:
         return self.architecture.rope.frequencies(self.architecture.head_dim)
 
+
+TABLES = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+"""Which old checkpoints hold, and which follow from config.json."""
 
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
@@ -106,10 +118,16 @@ class GgufSource:
             return unpermute(tensor, self.architecture.kv_heads)
         return tensor
 
+    def left_over(self, taken: set[str]) -> list[str]:
+        return sorted(set(self.file.places) - {gguf_name(name) for name in taken} - {"rope_freqs.weight"})
+
     def rope_frequencies(self) -> np.ndarray:
         frequencies = self.architecture.rope.frequencies(self.architecture.head_dim)
         if "rope_freqs.weight" in self.file.places:  # Llama 3's scaling, as divisors
-            frequencies = frequencies / floats(self.file.read("rope_freqs.weight"))
+            divisors = floats(self.file.read("rope_freqs.weight"))
+            if divisors.shape != frequencies.shape or not (divisors > 0).all():
+                raise ModelError(f"{self.path} has rope_freqs.weight that do not fit its heads")
+            frequencies = frequencies / divisors
         return frequencies
 
 

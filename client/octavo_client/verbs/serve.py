@@ -20,7 +20,9 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--max-chunk", "N", "most prompt tokens of one sequence in a step"),
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
     ("--no-prefix-cache", None, "compute every prompt from its first token"),
-    ("--token-file", "FILE", "ask clients for a bearer token of this file"),
+    ("--admin-listen", "ADDRESS", "where administrators are served (default: at --listen, with clients)"),
+    ("--token-file", "FILE", "ask clients for a bearer token of this file, one a line"),
+    ("--admin-token-file", "FILE", "tokens of administrators; without it clients with a token cannot administrate"),
     ("--record", "FILE", "record what the scheduling core does, for octavo replay"),
     ("--record-tokens", None, "with token ids, tenants and salts as they are"),
 )
