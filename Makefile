@@ -96,8 +96,17 @@ simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as m
 	$(BIN)/python -m benchmarks.simulate --seeds $(SEEDS)
 	$(BIN)/python -m benchmarks.simulate --liveness --seeds $$(( $(SEEDS) / 10 ))
 
+fuzz: $(DEV) ## Mutate N plans, gRPC messages and model files, and 10 N frames (default N=5000: a minute); resumes
+	$(BIN)/python -m benchmarks.fuzz $(if $(N),--cases $(N))
+
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
+
+faults: $(DEV) ## Kill KILLS=n workers under load, freeze some, cut some off (minutes; KIND=paper without tensors)
+	$(BIN)/python -m benchmarks.faults --kills $(or $(KILLS),200) --kind $(or $(KIND),real)
+
+kernels-full: $(DEV) ## Every case of every Triton kernel against float64 (hours; SECONDS=n; resumes)
+	$(BIN)/python -m benchmarks.kernels_full $(if $(SECONDS),--seconds $(SECONDS))
 
 static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, without one, and compare with the table
 	TRITON_CACHE_DIR=.cache/triton $(BIN)/python -m benchmarks.static_gpu

@@ -44,6 +44,7 @@ def random_weights(model: Model, ops: Ops, format: str, max_context: int) -> Wei
         eps=1e-5,
         max_context=max_context,
         rope=Rope(theta=500_000.0),
+        windows=(0,) * model.layers,
     )
     ones = ops.share(np.ones(model.hidden, np.float32))
     layer = Layer(

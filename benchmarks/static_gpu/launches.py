@@ -16,8 +16,8 @@ ROWS, CONTEXT, SLOTS = 8, 4096, 16
 HEADS = {"D64": (32, 8, 64), "D128": (32, 8, 128)}
 """Query heads, KV heads and head_dim of Llama-3.2-1B and Llama-3.1-8B."""
 CACHES = ("bfloat16", "int8", "fp8")
-MULTIPLIED = (16, 2048)
-"""Rows of linear layers: a batch that decodes, a chunk."""
+MULTIPLIED = (16, 64, 2048)
+"""Rows of linear layers: batches that decode, a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,8 @@ def sampling(session: Session) -> None:
     step, drawn = a_step(session, "D64", "bfloat16", 1), ops.share(np.zeros(ROWS, np.int32))
     logits = ops.new_buffer((ROWS, 128256), "float32")
     session.note("", lambda: ops.sample(logits, a_sampling(ops), step, drawn))
+    values, ids = (ops.new_buffer((ROWS, 21), dtype) for dtype in ("float32", "int32"))
+    session.note("", lambda: ops.logprobs(logits, step, drawn, values, ids))
 
 
 def pages(session: Session) -> None:

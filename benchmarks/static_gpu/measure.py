@@ -28,6 +28,7 @@ class Numbers:
     shared: int | None  # bytes a program
     warps: int
     matrix: int  # instructions that multiply matrices, in the text
+    instruction: str | None  # the fastest of them
     wide_loads: int  # of 16 bytes from global memory, in the text
     occupancy: float | None  # share of the multiprocessor's warps that run at once
 
@@ -41,7 +42,7 @@ def compiled(launch: Launch, target: Target) -> Any:
     """The compiled kernel. Raises what the compiler raises."""
     driver.set_active(Driver(target))
     launch.kernel.device_caches.clear()
-    return launch.kernel.warmup(*launch.arguments, grid=launch.grid, enable_fp_fusion=True, **launch.options)
+    return launch.kernel.warmup(*launch.arguments, grid=launch.grid, **({"enable_fp_fusion": True} | launch.options))
 
 
 def measure(launch: Launch, target: Target) -> Numbers:
@@ -63,6 +64,7 @@ def measure(launch: Launch, target: Target) -> Numbers:
         shared=shared,
         warps=warps,
         matrix=sum(text.count(name) for name in target.matrix),
+        instruction=next((name for name in target.matrix if name in text), None),
         wide_loads=wide,
         occupancy=None if registers is None else occupancy(target, registers, shared, warps),
     )

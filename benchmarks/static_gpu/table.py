@@ -13,7 +13,7 @@ TABLE, PAGE = Path(__file__).parent / "table.json", ROOT / "docs" / "gpu-kernels
 Entry: TypeAlias = dict[str, Any]
 Table: TypeAlias = dict[str, dict[str, Entry]]
 NUMBERS = ("registers", "spilled", "shared", "occupancy")
-MULTIPLY = ("decode", "extend", "linear", "gated_linear")
+MULTIPLY = ("decode", "extend", "linear", "linear_groups")
 """Beginnings of the names of kernels that multiply matrices."""
 
 
@@ -53,6 +53,8 @@ def faults_of(found: Table) -> Iterator[tuple[str, str]]:
                 continue
             if entry["spilled"]:
                 yield "spill", f"{name} on {target} spills {entry['spilled']} bytes a thread"
+            if not entry["occupancy"]:
+                yield "room", f"{name} on {target} needs more shared memory than a program may have"
             if multiplies(name) and not entry["matrix"]:
                 yield "matrix", f"{name} on {target} has no matrix instruction"
 
@@ -66,6 +68,9 @@ def drift(found: Table, kept: Table) -> Iterator[str]:
             before, now = kept[name].get(target, {}).get("occupancy"), entry.get("occupancy")
             if before is not None and now is not None and now < before:
                 yield f"{name} on {target} has an occupancy of {now:.0%}, and had {before:.0%}"
+            before, now = kept[name].get(target, {}).get("instruction"), entry.get("instruction")
+            if before != now:
+                yield f"{name} on {target} multiplies by {now}, and did by {before}"
 
 
 def page(found: Table) -> str:
@@ -90,7 +95,8 @@ TEXT = """# What GPUs make of the Triton kernels
 Each kernel is launched dry by its real wrapper, at the shapes of Llama-3.2-1B and Llama-3.1-8B, and compiled for four
 targets by Triton's own compilers and assemblers; no GPU is needed. A cell says: registers a thread, shared memory a
 program, share of a multiprocessor's warps that run at once, and how many matrix instructions its text has (mma on sm_80,
-wgmma on sm_90, tcgen05 or mma on sm_100, mfma on gfx942; kernels without a product have none). No kernel spills.
+wgmma on sm_90, tcgen05 on sm_100, on these two mma where a program has 16 rows, mfma on gfx942; kernels without a product
+have none). No kernel spills.
 
 `make static-gpu-check` compares; `python -m benchmarks.static_gpu --write` makes this page.
 

@@ -21,13 +21,25 @@ class Target:
     shared_block: int  # bytes a program may take
     warps: int  # a multiprocessor
     programs: int  # a multiprocessor
-    matrix: tuple[str, ...]  # instructions, as PTX or the assembly calls them
+    matrix: tuple[str, ...]  # instructions, as PTX or the assembly calls them, the fastest first
     has_fp8: bool
 
 
 TARGETS = (
     Target("sm_80", GPUTarget("cuda", 80, 32), 65536, 256, 255, 167936, 166912, 64, 32, ("mma.sync",), False),
-    Target("sm_90", GPUTarget("cuda", 90, 32), 65536, 256, 255, 233472, 232448, 64, 32, ("wgmma",), True),
+    Target(
+        "sm_90",
+        GPUTarget("cuda", 90, 32),
+        65536,
+        256,
+        255,
+        233472,
+        232448,
+        64,
+        32,
+        ("wgmma.mma_async", "mma.sync"),
+        True,
+    ),
     Target(
         "sm_100", GPUTarget("cuda", 100, 32), 65536, 256, 255, 233472, 232448, 64, 32, ("tcgen05.mma", "mma.sync"), True
     ),

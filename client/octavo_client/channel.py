@@ -47,16 +47,26 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
 LOCAL_OPTIONS = (*OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
-def open_channel(address: str, ca_file: str | Path | None = None) -> grpc.aio.Channel:
-    """Opens a channel to "HOST:PORT" or "unix:PATH". Raises ConfigError when the CA file cannot be read.
+def open_channel(
+    address: str,
+    ca_file: str | Path | None = None,
+    cert_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+) -> grpc.aio.Channel:
+    """Opens a channel to "HOST:PORT" or "unix:PATH". Certificate and key are this client's own, for servers that ask.
 
-    It connects with the first call, so an address where nobody listens raises nothing here.
+    Raises ConfigError when a file cannot be read. It connects with the first call, so an address where nobody listens
+    raises nothing here.
     """
-    if ca_file is None and is_local(address):
+    if (cert_file is None) != (key_file is None):
+        raise ConfigError("A client's certificate and its key belong together: give both or neither.")
+    if ca_file is None and cert_file is None and is_local(address):
         return grpc.aio.insecure_channel(address, options=LOCAL_OPTIONS)
     roots = None if ca_file is None else _read(ca_file, "CA file")
+    certificate = None if cert_file is None else _read(cert_file, "certificate")
+    key = None if key_file is None else _read(key_file, "key file")
     options = LOCAL_OPTIONS if is_local(address) else OPTIONS
-    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(roots), options=options)
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(roots, key, certificate), options=options)
 
 
 def call_metadata(token_file: str | Path | None) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from octavo.audit import refuse_unpickling
+
 from octavo_client.errors import ConfigError, InvalidRequest, OctavoError
 
 # Verbs and their modules, which are imported when they are needed: `octavo serve` need not wait for what others show with.
@@ -43,6 +45,8 @@ PROGRAMS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # this process is ours alone
+        refuse_unpickling()
     if argv is None and words[:1] != ["chat"]:  # there each Ctrl-C stops one answer
         signal.signal(signal.SIGINT, _interrupt_once)
     try:

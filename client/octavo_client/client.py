@@ -35,11 +35,14 @@ class AsyncClient:
         *,
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         model: str = "",
         resume: bool = False,
     ) -> None:
         """`address` is "HOST:PORT" or "unix:PATH"; `model` a name of list_models(), empty for the only one.
 
+        `cert_file` and `key_file` are this client's own, for a server that asks for them.
         With `resume`, answers go on after a lost connection or a restart of the scheduler, which callers do not notice;
         each call may say otherwise.
         """
@@ -47,7 +50,7 @@ class AsyncClient:
         self.model = model
         self.resume = resume
         self._metadata = call_metadata(token_file)
-        self._channel = open_channel(address, ca_file)
+        self._channel = open_channel(address, ca_file, cert_file, key_file)
         self._inference = inference_pb2_grpc.InferenceServiceStub(self._channel)
         self._admin = admin_pb2_grpc.AdminServiceStub(self._channel)
 

@@ -18,12 +18,18 @@ class Settings(TypedDict, total=False):
     kv_cache_memory: int | str | None  # or the size itself, in bytes or like "2GiB"
     swap_space: float | None  # GiB of host memory for swapped pages, per worker
     kernels: str | None  # name of the implementation
+    ops: str | None  # name of an installed package's own ones
     threads: int | None  # of each worker; one a core otherwise
     tensor_parallel_size: int | None  # processes of each worker, which share each matrix and the KV heads
     preempt: str | None  # "auto", "swap" or "drop"
 
 
-SCHEDULER = {"max_num_seqs": "--max-num-seqs", "max_num_batched_tokens": "--max-step-tokens", "preempt": "--preempt"}
+SCHEDULER = {
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-step-tokens",
+    "max_model_len": "--max-context",
+    "preempt": "--preempt",
+}
 WORKER = {
     "block_size": "--page-size",
     "max_num_seqs": "--max-slots",
@@ -36,6 +42,7 @@ WORKER = {
     "kv_cache_memory": "--kv-cache-memory",
     "swap_space": "--swap-space",
     "kernels": "--kernels",
+    "ops": "--ops",
     "threads": "--threads",
     "tensor_parallel_size": "--tensor-parallel-size",
 }

@@ -93,11 +93,14 @@ class Client:
         *,
         ca_file: str | Path | None = None,
         token_file: str | Path | None = None,
+        cert_file: str | Path | None = None,
+        key_file: str | Path | None = None,
         model: str = "",
         resume: bool = False,
     ) -> None:
+        files = {"ca_file": ca_file, "token_file": token_file, "cert_file": cert_file, "key_file": key_file}
         self.address = address
-        self._client = run(_make(address, ca_file, token_file, model, resume))
+        self._client = run(_make(address, model, files, resume))
 
     def __enter__(self) -> Self:
         return self
@@ -208,10 +211,8 @@ class Client:
         run(self._client.resume_worker(worker_id, timeout=timeout))
 
 
-async def _make(
-    address: str, ca_file: str | Path | None, token_file: str | Path | None, model: str, resume: bool
-) -> AsyncClient:
-    return AsyncClient(address, ca_file=ca_file, token_file=token_file, model=model, resume=resume)
+async def _make(address: str, model: str, files: dict[str, str | Path | None], resume: bool) -> AsyncClient:
+    return AsyncClient(address, model=model, resume=resume, **files)
 
 
 def _iterate(events: AsyncGenerator[results.Event]) -> Iterator[results.Event]:

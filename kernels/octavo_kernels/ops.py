@@ -24,11 +24,15 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from octavo_kernels.int4 import Int4
+
 Array: TypeAlias = Any
 Replay: TypeAlias = Callable[[], None]
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
+"""fp8 is e4m3."""
+SCALED = ("int8", "fp8")
 SCALE_BYTES = 2
-"""Of the bfloat16 scale that each token's K and V of a head have in an int8 cache."""
+"""Of the bfloat16 scale that each token's K and V of a head have in such a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class Geometry:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one head's block: K, V and the scales of an int8 cache."""
-        token = self.head_dim * ITEM_BYTES[self.dtype] + (SCALE_BYTES if self.dtype == "int8" else 0)
+        """Bytes of one head's block: K, V and their scales."""
+        token = self.head_dim * ITEM_BYTES[self.dtype] + (SCALE_BYTES if self.dtype in SCALED else 0)
         return 2 * self.page_size * token
 
     @property
@@ -121,6 +125,10 @@ class Blocks:
         from gguf.quants import dequantize
 
         return np.asarray(dequantize(self.data, GGMLQuantizationType[self.kind]), np.float32)
+
+
+Values: TypeAlias = np.ndarray | Blocks | Int4
+"""A matrix in float32, or one that is quantised already."""
 
 
 def one_count() -> np.ndarray:
@@ -248,8 +256,9 @@ class RopeAndWrite(Protocol):
 class Attention(Protocol):
     """out [T, H D]: causal attention of each row's queries, the first H D columns of `qkv`, over its pages.
 
-    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included. `softcap` > 0: a score
-    s becomes softcap * tanh(s / softcap). Tokens of padded rows are left alone.
+    Scores are scaled by 1/sqrt(D). `window` > 0: a query sees that many positions, its own included; what lies before the
+    windows of all queries of a row may be anything, NaN included. `softcap` > 0: a score s becomes
+    softcap * tanh(s / softcap). Tokens of padded rows are left alone.
     """
 
     def __call__(
@@ -274,12 +283,30 @@ class MovePages(Protocol):
 
 
 class Sample(Protocol):
-    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32 (which may change).
+    """out int32 [S]: the next token of each `step.sample_slot`, drawn from logits [H, V] float32, which stay as they are.
 
-    It is also put at the end of the slot's history, where there is room; `sampling.length` stays.
+    It is also put at the end of the slot's history, where there is room; `sampling.length` stays. No token can be drawn
+    from a row that holds a NaN or an infinity, after penalties, or nothing but minus infinities: `out` is -1 then, and
+    the history stays too.
     """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
+
+
+class Logprobs(Protocol):
+    """Log-probabilities of the `tokens` int32 [S] that were sampled, and of the best, by the softmax of logits [H, V].
+
+    Logits are taken as they are: float32, without penalties or temperature. values float32 [S, 1 + n], ids int32
+    [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones, ties by ascending id. Where there is
+    none, as for a sample without a token and past the last token that has any probability: id -1 and minus infinity.
+    """
+
+    def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
+
+
+def at_once(action: Replay) -> None:
+    """Run it."""
+    action()
 
 
 class AllReduce(Protocol):
@@ -336,7 +363,7 @@ class Ops:
     new_pool: Callable[[Geometry, int], Array]  # (geometry, n usable pages): uint8 [n + 1, page_bytes]. MemoryError
     new_host_pool: Callable[[Geometry, int], Array]  # the same in main memory
     memory: Callable[[], Memory] | None  # of the device; None: main memory
-    pack: Callable[[np.ndarray | Blocks, np.ndarray | None, str], Weight]  # (float32 [N, K], float32 bias [N], format)
+    pack: Callable[[Values, np.ndarray | None, str], Weight]  # ([N, K], float32 bias [N], format)
     unpack: Callable[[str, int, int, Mapping[str, np.ndarray]], Weight]  # (format, N, K, parts as kept). ValueError
 
     # Running. `capture` is given what computes a step. It calls it once, to see what it does, or once for each size of
@@ -355,12 +382,17 @@ class Ops:
     attention: Attention
     silu_mul: SiluMul
     sample: Sample
+    logprobs: Logprobs
 
     # Between steps; never captured.
     move_pages: MovePages
     fence: Callable[[], None]  # what is given from now on begins after all moves between the tiers
     swap_seconds: Callable[[], float]  # that moves between the tiers have taken so far, of those that are done
     zero_pages: Callable[[Array, np.ndarray], None]  # (pool, page ids)
+
+    # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
+    # they are asked for, as those in C, cut their recording here; others run it at once.
+    call: Callable[[Replay], None] = at_once
 
     # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
     ranks: int = 1

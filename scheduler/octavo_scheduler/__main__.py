@@ -7,6 +7,8 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
@@ -14,24 +16,18 @@ from octavo_scheduler.model import load_model
 from octavo_scheduler.server import Scheduler
 
 
-def refuse_unpickling(event: str, arguments: tuple[object, ...]) -> None:
-    """An audit hook: nothing in this process may unpickle."""
-    if event == "pickle.find_class":
-        raise RuntimeError(f"unpickling is not allowed here: {arguments}")
-
-
 async def serve(config: Config) -> int:
     """Until SIGTERM or SIGINT: then running streams may end, which a second signal cuts short. The exit code."""
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
-    model = load_model(config.model, config.served_model_name)
+    model = load_model(config.model, config.served_model_name, config.max_context)
     scheduler = Scheduler(config, model)
     await scheduler.start()
-    print(
-        f"octavo scheduler: serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}",
-        flush=True,
-    )
+    words = f"serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}"
+    if scheduler.admin_address != scheduler.address:
+        words += f", administrators {scheduler.admin_address}"
+    print(f"octavo scheduler: {words}", flush=True)
     await _first(signals.get(), scheduler.failed.wait())
     await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else config.grace), signals.get())
     return 1 if scheduler.failed.is_set() else 0
@@ -46,7 +42,6 @@ async def _first(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    sys.addaudithook(refuse_unpickling)
     try:
         config = read_config(arguments)
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -59,4 +54,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -18,6 +18,11 @@ from octavo_scheduler.requests import Parsed
 from octavo_scheduler.stops import StopScanner
 from octavo_scheduler.tokens import Detokenizer
 
+NO_NUMBERS = (
+    "the model's logits for this request are not numbers (NaN or infinite), so no token can be drawn; with float16, try "
+    "--dtype bfloat16 or float32"
+)
+
 
 @dataclass(frozen=True)
 class Begin:
@@ -236,3 +241,5 @@ def _raise_failures(reason: FinishReason) -> None:
         raise errors.DeadlineExceeded("the request ran out of time")
     if reason is FinishReason.FAILED:
         raise errors.RequestFailed("the workers could not compute this request")
+    if reason is FinishReason.NO_NUMBERS:
+        raise errors.RequestFailed(NO_NUMBERS)

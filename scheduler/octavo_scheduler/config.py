@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from octavo_scheduler.access import require_keys
+from octavo_scheduler.access import TlsFiles, require_keys
 from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.limits import MAX_REQUEST_SECONDS
@@ -24,12 +24,16 @@ class Config:
 
     model: Path
     served_model_name: str | None
+    max_context: int | None = None
+    """Tokens; None: the model's."""
     listen: str
     workers: str
     settings: Settings
-    tls: tuple[Path, Path] | None
-    """Certificate and key."""
+    tls: TlsFiles | None
     token_file: Path | None
+    admin_token_file: Path | None
+    admin_listen: str | None
+    """Where AdminService is served, if not at `listen`."""
     curve: CurveFiles | None
     lifeline: int | None
     log_level: str
@@ -42,7 +46,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 <= self.grace <= MAX_REQUEST_SECONDS:
             raise StartError(f"--grace {self.grace:g} must lie in [0, {MAX_REQUEST_SECONDS:g}] seconds")
-        check_listen(self.listen)
+        check_listen("--listen", self.listen)
         check_workers(self.workers)
         require_keys(
             self.listen,
@@ -54,16 +58,25 @@ class Config:
             has_keys=self.curve is not None,
             remedy="give --curve-key and --curve-allow (octavo keys makes them)",
         )
+        if self.admin_listen is not None:
+            check_listen("--admin-listen", self.admin_listen)
+            require_keys(
+                self.admin_listen,
+                has_keys=self.tls is not None and self.admin_token_file is not None,
+                remedy="give --tls-cert, --tls-key and --admin-token-file (octavo keys makes them)",
+            )
+        if self.admin_token_file is not None and self.token_file is None:
+            raise StartError("--admin-token-file needs --token-file too: without it clients need no token at all")
 
 
-def check_listen(address: str) -> None:
+def check_listen(flag: str, address: str) -> None:
     """Raises StartError for anything but HOST:PORT and unix:PATH."""
     if address.startswith("unix:"):
-        _check_path("--listen", address)
+        _check_path(flag, address)
     elif "://" in address:
-        raise StartError(f"--listen {address} is neither HOST:PORT nor unix:PATH")
+        raise StartError(f"{flag} {address} is neither HOST:PORT nor unix:PATH")
     else:
-        _check_port("--listen", address, address)
+        _check_port(flag, address, address)
 
 
 def check_workers(address: str) -> None:
@@ -99,7 +112,9 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="octavo scheduler", description="Schedule requests onto workers. Needs no GPU.")
     p.add_argument("--model", type=Path, required=True, help="model folder or .gguf file (weights are not read)")
     p.add_argument("--served-model-name", help="name that clients use; default: the folder's or file's")
+    p.add_argument("--max-context", type=int, help="longest sequence that is served, in tokens; default: the model's")
     p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
+    p.add_argument("--admin-listen", help="gRPC address of AdminService; default: --listen serves it too")
     p.add_argument("--workers", default="tcp://127.0.0.1:50052", help="address that workers dial, tcp:// or ipc://")
     p.add_argument("--max-num-seqs", type=int, default=Settings.max_num_seqs, help="most sequences running on a worker")
     p.add_argument("--max-step-tokens", type=int, default=Settings.max_step_tokens, help="token budget of a step")
@@ -110,15 +125,22 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plans-in-flight", type=int, default=Settings.plans_in_flight, help="1 or 2")
     p.add_argument("--record", type=Path, metavar="FILE", help="record what the core does, for `octavo replay`")
     p.add_argument("--record-tokens", action="store_true", help="with token ids, tenants and salts as they are")
-    p.add_argument("--tls-cert", type=Path)
-    p.add_argument("--tls-key", type=Path)
-    p.add_argument("--token-file", type=Path, help="file with the bearer token that clients must send")
-    p.add_argument("--curve-key", type=Path, help="CURVE secret key of the scheduler (.key_secret)")
-    p.add_argument("--curve-allow", type=Path, help="folder with the public keys of workers that may join")
+    _add_keys(p.add_argument_group("keys", "who may connect; octavo keys makes all of them"))
     p.add_argument("--grace", type=float, default=Config.grace, help="seconds for running streams after SIGTERM")
     p.add_argument("--lifeline", type=int, help="file descriptor whose end of file ends this process")
     p.add_argument("--log-level", default="WARNING", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     return p
+
+
+def _add_keys(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate of the scheduler, PEM")
+    add("--tls-key", type=Path, metavar="FILE", help="its private key, PEM")
+    add("--client-ca", type=Path, metavar="FILE", help="let in only clients with a certificate of these (mutual TLS)")
+    add("--token-file", type=Path, metavar="FILE", help="tokens of clients, one a line")
+    add("--admin-token-file", type=Path, metavar="FILE", help="tokens of administrators, who may do everything")
+    add("--curve-key", type=Path, metavar="FILE", help="CURVE secret key of the scheduler (.key_secret)")
+    add("--curve-allow", type=Path, metavar="FOLDER", help="public keys of workers that may join")
 
 
 def _add_policy(group: argparse._ArgumentGroup) -> None:
@@ -151,11 +173,9 @@ def _weights(pairs: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def read_config(arguments: Sequence[str] | None = None) -> Config:
-    """Raises StartError with a sentence that says what to mend."""
-    o = parser().parse_args(arguments)
+def _settings(o: argparse.Namespace) -> Settings:
     try:
-        settings = Settings(
+        return Settings(
             max_num_seqs=o.max_num_seqs,
             max_step_tokens=o.max_step_tokens,
             max_chunk=o.max_chunk,
@@ -173,16 +193,26 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         )
     except ValueError as error:
         raise StartError(str(error)) from error
+
+
+def read_config(arguments: Sequence[str] | None = None) -> Config:
+    """Raises StartError with a sentence that says what to mend."""
+    o = parser().parse_args(arguments)
     tls = _pair("--tls-cert", o.tls_cert, "--tls-key", o.tls_key)
+    if o.client_ca is not None and tls is None:
+        raise StartError("--client-ca asks clients for a certificate, which takes TLS; give --tls-cert and --tls-key")
     curve = _pair("--curve-key", o.curve_key, "--curve-allow", o.curve_allow)
     return Config(
         model=o.model,
         served_model_name=o.served_model_name,
+        max_context=o.max_context,
         listen=o.listen,
         workers=o.workers,
-        settings=settings,
-        tls=tls,
+        settings=_settings(o),
+        tls=TlsFiles(*tls, o.client_ca) if tls else None,
         token_file=o.token_file,
+        admin_token_file=o.admin_token_file,
+        admin_listen=o.admin_listen,
         curve=CurveFiles(*curve) if curve else None,
         lifeline=o.lifeline,
         log_level=o.log_level,

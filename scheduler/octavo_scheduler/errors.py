@@ -18,6 +18,8 @@ import grpc
 
 RETRY_AFTER = "retry-after-ms"
 """Trailing metadata: milliseconds after which to try again."""
+MOST_BYTES = 1024
+"""Of a sentence: it travels in a header, whose size peers limit."""
 PUSHBACK = "grpc-retry-pushback-ms"
 """The same for gRPC clients that retry by themselves: they wait so long, instead of making an overload worse."""
 
@@ -31,10 +33,17 @@ class StartError(OctavoError):
 
 
 class RequestError(OctavoError):
-    """One request cannot be served. The message is shown to the client; `retry_after` travels beside it."""
+    """One request cannot be served. The message is shown to the client; `retry_after` travels beside it.
+
+    A client's own words in it may be anything, and end up on somebody's terminal: what cannot be printed becomes "?".
+    """
 
     status = grpc.StatusCode.UNKNOWN
     retry_after: float | None = None
+
+    def __init__(self, message: str) -> None:
+        printable = "".join(letter if letter.isprintable() else "?" for letter in message)
+        super().__init__(printable.encode()[:MOST_BYTES].decode(errors="ignore"))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:

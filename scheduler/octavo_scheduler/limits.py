@@ -7,6 +7,8 @@ GRPC_PENDING_CALLS = 1 << 16
 ZMQ_MESSAGE_BYTES = 64 << 20
 
 MAX_WORKER_ID_BYTES = 128
+MAX_WORKER_WORDS = 1024
+"""Characters of a worker's own words, which are logged."""
 MAX_WORKER_PAGES = 1 << 21
 """Of one tier of one worker."""
 MAX_WORKER_SLOTS = 1 << 16
@@ -23,6 +25,10 @@ MAX_MESSAGES = 1024
 MAX_CHAT_LITERALS = 4096
 """Control tokens written out in the messages of one chat: each is tokenised by itself."""
 MAX_PROMPT_BYTES = 8 << 20
+MAX_RENDERED_CHARACTERS = 16 << 20
+"""What a chat template may make of messages."""
+MAX_TEMPLATE_STEPS = 1 << 21
+"""Items of loops in one rendering; a call counts as 16, and more with long arguments."""
 MAX_REQUEST_ID_BYTES = 128
 MAX_TENANT_BYTES = 128
 MAX_PIN_NAME_BYTES = 256

@@ -25,6 +25,8 @@ log = logging.getLogger("octavo.scheduler")
 Peer = bytes
 
 CURVE_KEY_BYTES = 32
+OLDEST_LIBRARY = (4, 3, 5)
+"""Older ones can be crashed or overflowed by whoever reaches the socket, CURVE or not."""
 
 MOST_MESSAGES = 256
 """Messages handed over by one `receive`, so that a flood cannot keep the loop from planning."""
@@ -42,6 +44,7 @@ class RouterLink:
     """Binds `address`. Raises StartError when it is taken or one of the keys cannot be read."""
 
     def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
+        check_library(zmq.zmq_version_info())
         if curve:
             check_keys(curve)
         path = socket_path(address)
@@ -50,6 +53,7 @@ class RouterLink:
         self._context = zmq.Context()
         self._authenticator = self._admit_only(curve) if curve else None
         self._socket = self._context.socket(zmq.ROUTER)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
             self._configure(curve)
             previous = os.umask(0o177)
@@ -63,8 +67,10 @@ class RouterLink:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
+        self._has_lost_a_peer = False
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._woken, zmq.POLLIN)
 
     def _configure(self, curve: CurveFiles | None) -> None:
@@ -95,6 +101,8 @@ class RouterLink:
         for ready, _ in self._poller.poll(max(0, int(timeout * 1000))):
             if ready == self._woken:
                 os.read(self._woken, 4096)
+            if ready is self._monitor:
+                self._read_monitor()
         messages: list[tuple[Peer, bytes]] = []
         while len(messages) < MOST_MESSAGES:
             try:
@@ -103,6 +111,17 @@ class RouterLink:
                 break
             messages.append((frames[0], frames[1] if len(frames) == 2 else b""))
         return messages
+
+    def _read_monitor(self) -> None:
+        self._has_lost_a_peer = True
+        with suppress(zmq.Again):
+            while True:
+                self._monitor.recv_multipart(zmq.NOBLOCK)
+
+    def has_lost_a_peer(self) -> bool:
+        """Whether a connection was closed since this was asked last."""
+        found, self._has_lost_a_peer = self._has_lost_a_peer, False
+        return found
 
     def send(self, peer: Peer, frame: bytes) -> bool:
         """Whether the peer is there and takes the message."""
@@ -121,6 +140,7 @@ class RouterLink:
                 os.write(self._waker, b"!")
 
     def close(self) -> None:
+        self._monitor.close()
         self._socket.close()
         if self._authenticator is not None:
             self._authenticator.stop()
@@ -131,6 +151,13 @@ class RouterLink:
             if end >= 0:
                 os.close(end)
         self._woken = self._waker = -1
+
+
+def check_library(version: tuple[int, int, int]) -> None:
+    """Raises StartError."""
+    if version < OLDEST_LIBRARY:
+        have, need = (".".join(map(str, numbers)) for numbers in (version, OLDEST_LIBRARY))
+        raise StartError(f"libzmq {have} has known holes; install pyzmq with {need} or newer")
 
 
 def check_keys(curve: CurveFiles) -> None:

@@ -12,13 +12,15 @@ from typing import Protocol
 from octavo_scheduler import wire
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Lost, Output, Tick
-from octavo_scheduler.member import IDLE_LEASE_SECONDS, Member, objection
+from octavo_scheduler.member import LEAST_STEP_LEASE_SECONDS, Member, objection
 from octavo_scheduler.wire import BadMessage, Epoch, Greeting
 
 log = logging.getLogger("octavo.scheduler")
 
 HEARTBEAT_SECONDS = 0.5
 """How often the scheduler says it is alive, which is also how soon it notices a closed connection."""
+PROBE_SECONDS, BETWEEN_PROBES_SECONDS = 0.1, 0.01
+"""For how long and how often workers are tried after a connection was closed: it does not say whose it was."""
 MOST_BAD_MESSAGES = 10
 """Unreadable messages of one peer before it is dropped."""
 
@@ -31,6 +33,8 @@ class Link(Protocol):
     def receive(self, timeout: float) -> list[tuple[bytes, bytes]]: ...
     def send(self, peer: bytes, frame: bytes) -> bool: ...
     def wake(self) -> None: ...
+    def has_lost_a_peer(self) -> bool:
+        """Whether a connection was closed since this was asked last."""
 
 
 class Loop:
@@ -69,6 +73,7 @@ class Loop:
         self._commands: SimpleQueue[Command] = SimpleQueue()
         self._last_turn = clock()
         self._last_heartbeat = self._last_turn
+        self._probe_until = self._last_turn
         self._is_stopped = False
 
     def post(self, command: Command) -> None:
@@ -90,7 +95,12 @@ class Loop:
 
     def _patience(self) -> float:
         """Seconds until something has to be done even if nothing is heard."""
-        return max(0.0, min(HEARTBEAT_SECONDS, self.core.next_deadline - self._clock()))
+        now = self._clock()
+        until = min(
+            (member.lease_end - now for member in self.members.values() if member.sent), default=HEARTBEAT_SECONDS
+        )
+        probe = BETWEEN_PROBES_SECONDS if now < self._probe_until else HEARTBEAT_SECONDS
+        return max(0.0, min(probe, until, self.core.next_deadline - now))
 
     def turn(self, timeout: float) -> None:
         messages = self._link.receive(timeout)
@@ -132,7 +142,7 @@ class Loop:
                 if not self._link.send(member.peer, wire.encode_plan(member.epoch, plan)):
                     outputs += self._lose(member, now, "its connection is closed")
                     break
-                member.sent.append((plan.step, now))
+                member.note_sent(plan, now)
         return outputs
 
     def _receive(self, peer: bytes, frame: bytes, now: float) -> list[Output]:
@@ -157,14 +167,15 @@ class Loop:
             case wire.Refused():
                 return self._refused(member, body, now)
             case wire.Alive() if member.has_lost(body.last_step + 1):
-                return self._lose(member, now, f"the result of step {member.sent[0][0]} got lost")
+                return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
             case wire.Leaving():
                 return self._lose(member, now, f"it left: {body.message}", is_crash=False)
         return []
 
     def _step_done(self, member: Member, report: wire.StepReport, now: float) -> list[Output]:
         if member.has_lost(report.done.step):
-            return self._lose(member, now, f"the result of step {member.sent[0][0]} got lost")
+            return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
+        member.note_done(report.done.step, now)
         if report.swapped_bytes and report.swap_seconds > 0:
             self.core.apply(member.rates(report), now)
         return self._settle(member, self.core.apply(report.done, now), now)
@@ -178,7 +189,6 @@ class Loop:
         """After a step was done or failed: what is still owed, and whether the core has given the worker up."""
         member.keep(self.core.workers.get(member.worker), now)
         if member.worker not in self.core.workers:
-            self._link.send(member.peer, wire.encode_goodbye(member.epoch, "too many steps failed"))
             outputs += self._lose(member, now, "too many steps failed")
         return outputs
 
@@ -218,22 +228,25 @@ class Loop:
 
     def _watch(self, now: float) -> list[Output]:
         """Heartbeats out; silent workers lost. If this very process was stopped for a while, nobody is blamed for it."""
-        if now - self._last_turn > IDLE_LEASE_SECONDS / 2:
+        if now - self._last_turn > LEAST_STEP_LEASE_SECONDS / 2:
             for member in self.members.values():
                 member.forgive(now)
         self._last_turn = now
-        if now - self._last_heartbeat < HEARTBEAT_SECONDS:
-            return []
-        self._last_heartbeat = now
         outputs: list[Output] = []
+        for member in [each for each in self.members.values() if now >= each.lease_end]:
+            outputs += self._lose(member, now, "its step takes too long" if member.sent else "it is silent")
+        if self._link.has_lost_a_peer():
+            self._probe_until = now + PROBE_SECONDS
+        if now - self._last_heartbeat < HEARTBEAT_SECONDS and now >= self._probe_until:
+            return outputs
+        self._last_heartbeat = now
         for member in list(self.members.values()):
-            if now > member.lease_end:
-                outputs += self._lose(member, now, "it is silent" if not member.sent else "its step takes too long")
-            elif not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
+            if not self._link.send(member.peer, wire.encode_heartbeat(member.epoch)):
                 outputs += self._lose(member, now, "its connection is closed")
         return outputs
 
     def _lose(self, member: Member, now: float, why: str, *, is_crash: bool = True) -> list[Output]:
         log.warning("worker %s is gone: %s", member.worker, why)
         del self.members[member.peer]
+        self._link.send(member.peer, wire.encode_goodbye(member.epoch, why))  # if it is alive it may come back at once
         return self.core.apply(Lost(member.worker, is_crash), now)

@@ -3,16 +3,70 @@
 from collections import deque
 from collections.abc import Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from octavo_scheduler import limits, wire
 from octavo_scheduler.core.events import Joined, Rates
+from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.worker import Worker
 from octavo_scheduler.wire import Epoch, Greeting
 
 IDLE_LEASE_SECONDS = 10.0
 """A worker without a plan that is silent for so long is lost."""
 STEP_LEASE_SECONDS = 60.0
-"""The same with a plan: nothing is heard of a worker while it executes a step."""
+"""The same with a plan of which nothing is known: nothing is heard of a worker while it executes a step."""
+LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED = 2.0, 8.0
+"""With a plan whose time can be predicted."""
+FADING = 0.95
+"""What is left of the slowest step with each step that is faster."""
+
+
+class Sent(NamedTuple):
+    """A plan that is not answered."""
+
+    step: int
+    at: float
+    """When it was sent, or when the one before it was answered."""
+    size: "Size"
+    lease: float
+    """Seconds."""
+
+
+class Size(NamedTuple):
+    """How much a plan asks for."""
+
+    num_tokens: int
+    num_moved: int
+    """Pages copied, within a tier or between tiers."""
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> "Size":
+        return cls(sum(plan.row_tokens), len(plan.swap_out) + len(plan.swap_in) + len(plan.copy))
+
+
+NOTHING = Size(0, 0)
+
+
+@dataclass
+class Pace:
+    """How long steps of a worker take."""
+
+    slowest: float = 0.0
+    """Seconds of the slowest step lately."""
+    largest: Size = NOTHING
+    """Of steps that were answered: the most of each."""
+
+    def note(self, size: Size, seconds: float) -> None:
+        """A step was answered."""
+        self.slowest = max(seconds, FADING * self.slowest)
+        self.largest = Size(*map(max, self.largest, size))
+
+    def lease(self, size: Size) -> float:
+        """Seconds that a plan may take. One that computes or moves more than twice as much as any before it (a GPU may have
+        to compile for that) gets all the time that an unknown one has."""
+        if any(asked > 2 * known for asked, known in zip(size, self.largest, strict=True)):
+            return STEP_LEASE_SECONDS
+        return max(LEAST_STEP_LEASE_SECONDS, TIMES_PREDICTED * self.slowest)
 
 
 @dataclass
@@ -26,30 +80,41 @@ class Member:
     num_bad: int = 0
     swapped_bytes: int = 0
     swap_seconds: float = 0.0
-    sent: deque[tuple[int, float]] = field(default_factory=deque)
-    """Step and time of each plan that it has not answered."""
+    pace: Pace = field(default_factory=Pace)
+    sent: deque[Sent] = field(default_factory=deque)
+    """Each plan that it has not answered."""
+
+    def note_sent(self, plan: StepPlan, now: float) -> None:
+        """A plan is on its way."""
+        size = Size.of(plan)
+        self.sent.append(Sent(plan.step, now, size, self.pace.lease(size)))
+
+    def note_done(self, step: int, now: float) -> None:
+        """A result came."""
+        if self.sent and self.sent[0].step == step:
+            self.pace.note(self.sent[0].size, now - self.sent[0].at)
 
     @property
     def lease_end(self) -> float:
         """A worker executing a step says nothing; heartbeats in between do not make a lost step come back."""
-        return self.sent[0][1] + STEP_LEASE_SECONDS if self.sent else self.heard_at + IDLE_LEASE_SECONDS
+        return self.sent[0].at + self.sent[0].lease if self.sent else self.heard_at + IDLE_LEASE_SECONDS
 
     def has_lost(self, step: int) -> bool:
         """Whether a word about `step` means that the answer to an earlier plan will never come."""
-        return bool(self.sent) and step > self.sent[0][0]
+        return bool(self.sent) and step > self.sent[0].step
 
     def keep(self, worker: Worker | None, now: float) -> None:
         """Forgets what the core has no longer in flight. The time of a step counts from the end of the one before."""
         in_flight = {plan.step for plan in worker.in_flight} if worker else set()
-        kept = deque(entry for entry in self.sent if entry[0] in in_flight)
+        kept = deque(entry for entry in self.sent if entry.step in in_flight)
         if kept and kept[0] != self.sent[0]:
-            kept[0] = (kept[0][0], now)
+            kept[0] = kept[0]._replace(at=now)
         self.sent = kept
 
     def forgive(self, now: float) -> None:
         """This very process was stopped for a while: all leases begin anew."""
         self.heard_at = now
-        self.sent = deque((step, now) for step, _ in self.sent)
+        self.sent = deque(entry._replace(at=now) for entry in self.sent)
 
     def rates(self, report: wire.StepReport) -> Rates:
         """Swaps are rare, so the copy rate is the average over all of this stay."""

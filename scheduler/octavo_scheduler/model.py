@@ -1,7 +1,7 @@
 """The served model, as far as the scheduler knows it: names, limits, vocabulary, template. No weights."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,19 @@ class ServedModel:
     defaults: dict[str, float]
 
 
-def load_model(path: Path, name: str | None = None) -> ServedModel:
+def load_model(path: Path, name: str | None = None, max_context: int | None = None) -> ServedModel:
     """Reads a folder (config.json, tokenizer.json) or a .gguf file. Raises StartError, which says what is wrong."""
+    model = _read_model(path, name)
+    if max_context is None:
+        return model
+    if not 2 <= max_context <= model.max_context:
+        raise StartError(
+            f"--max-context lies between 2 and the model's {model.max_context} tokens, not at {max_context}"
+        )
+    return replace(model, max_context=max_context)
+
+
+def _read_model(path: Path, name: str | None) -> ServedModel:
     if path.is_dir():
         return _from_folder(path, name or path.resolve().name)
     if path.is_file() and path.suffix == ".gguf":
@@ -41,17 +52,12 @@ def load_model(path: Path, name: str | None = None) -> ServedModel:
 
 def _from_gguf(path: Path, name: str) -> ServedModel:
     metadata = GgufMetadata(path)
-    tokenizer = gguf_tokenizer(metadata)
-    tokens = metadata.need("tokenizer.ggml.tokens")
-    special = {
-        f"{key}_token": tokens[token]
-        for key in ("bos", "eos")
-        if (token := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None
-    }
-    source = metadata.get("tokenizer.chat_template")
+    tokens = metadata.tokens
+    special = {f"{key}_token": tokens[token] for key in ("bos", "eos") if (token := metadata.token(key)) is not None}
+    source = metadata.get("tokenizer.chat_template", str, "")
     return ServedModel(
         name=name,
-        vocabulary=Vocabulary(tokenizer),
+        vocabulary=Vocabulary(gguf_tokenizer(metadata)),
         vocab_size=len(tokens),
         max_context=metadata.max_context,
         end_token_ids=frozenset(metadata.end_token_ids),
@@ -126,7 +132,7 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise StartError(f"{path.parent} has no {path.name}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StartError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise StartError(f"{path} does not hold a JSON object")

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.model import ServedModel, load_model
 
@@ -58,4 +60,5 @@ def write(model: ServedModel, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.events import Event, Joined, Pin, StepDone
+from octavo_scheduler.core.events import NO_TOKEN, Event, Joined, Pin, StepDone
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
 
@@ -95,12 +95,14 @@ class Pseudonyms:
 
     def _tokens(self, tokens: tuple[int, ...], owners: "Sequence[Branch | None] | None") -> tuple[int, ...]:
         if owners is None:
-            return (-1,) * len(tokens)  # what the core will not take for a token either
+            return (NO_TOKEN - 1,) * len(tokens)  # what the core will not take for a token either
         return tuple(
             STOP if owner is None else self._token(token, owner) for token, owner in zip(tokens, owners, strict=True)
         )
 
     def _token(self, token: int, owner: Branch) -> int:
+        if token == NO_TOKEN:
+            return NO_TOKEN
         spec = owner.request.spec
         beginnings = self._beginnings[spec.id]
         chain = self._branches.get(owner) or beginnings[owner.branch if spec.held else 0]

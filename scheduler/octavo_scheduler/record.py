@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Event, Output, StepDone
+from octavo_scheduler.core.events import NO_TOKEN, Event, Output, StepDone
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
@@ -119,7 +119,8 @@ class Recorder(Core):
         if worker is None or not worker.in_flight or worker.in_flight[0].step != done.step:
             return None
         owners = token_owners(worker.in_flight[0])
-        if len(owners) != len(tokens) or (tokens and not 0 <= min(tokens) <= max(tokens) < worker.joined.vocab_size):
+        is_known = not tokens or NO_TOKEN <= min(tokens) <= max(tokens) < worker.joined.vocab_size
+        if not is_known or len(owners) != len(tokens):
             return None
         return [None if owner.state is SequenceState.DONE else owner for owner in owners]
 

@@ -4,6 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.__main__ import main as scheduler
 
 
@@ -18,4 +20,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -6,47 +6,29 @@ import secrets
 import threading
 import time
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
 from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 
-from octavo_scheduler import access, limits
+from octavo_scheduler.access import server_credentials
 from octavo_scheduler.admin import AdminService
 from octavo_scheduler.config import Config
 from octavo_scheduler.core import Core
+from octavo_scheduler.endpoint import Endpoint
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.front import Front
 from octavo_scheduler.link import RouterLink
-from octavo_scheduler.lock import PathLock, socket_path
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.record import Recorder
+from octavo_scheduler.roles import Tokens
 from octavo_scheduler.service import InferenceService
 
 log = logging.getLogger("octavo.scheduler")
 
-SERVICES = (
-    inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name,
-    admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
-)
-
-SERVER_OPTIONS = [
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.http2.max_ping_strikes", 0),
-    # Clients that vanished without a word are noticed, and their pages free, after at most the sum of these two.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES),
-    ("grpc.max_metadata_size", limits.GRPC_METADATA_BYTES),
-    ("grpc.so_reuseport", 0),
-    # Else gRPC itself cancels calls of a burst at random; a full queue is to refuse them, with a time to try again.
-    ("grpc.server.max_pending_requests", limits.GRPC_PENDING_CALLS),
-    ("grpc.server.max_pending_requests_hard_limit", limits.GRPC_PENDING_CALLS),
-]
+INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class Scheduler:
@@ -72,10 +54,12 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run_loop, name="loop", daemon=True)
         self.failed = asyncio.Event()
         """Set when the loop's thread died of an error: nothing can be served any more."""
+        self._endpoints: list[Endpoint] = []
         try:
-            self._server = self._make_server(config, model)
-            self.address = self._listen(config)
+            self._listen(config)
         except StartError:
+            for endpoint in self._endpoints:
+                endpoint.release()
             self.link.close()
             if self._recorder is not None:
                 self._recorder.discard()
@@ -84,43 +68,49 @@ class Scheduler:
     async def start(self) -> None:
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._set_serving(is_ready=False)
-        await self._server.start()
+        for endpoint in self._endpoints:
+            await endpoint.start(self._serve(endpoint))
         self._thread.start()
 
     async def stop(self, grace: float) -> None:
         """Refuses new requests, lets running ones end within `grace` seconds, says goodbye to the workers."""
         await self._health.enter_graceful_shutdown()
         await self.front.drain(grace)
-        await self._server.stop(0.5)
+        await asyncio.gather(*(endpoint.stop(0.5) for endpoint in self._endpoints))
         await self.front.drain(1.0)
         self.loop.stop()
         self._thread.join()
         self.link.close()
-        if self._lock is not None:
-            self._lock.release()
 
-    def _make_server(self, config: Config, model: ServedModel) -> grpc.aio.Server:
-        interceptors = [access.TokenInterceptor(access.read_token(config.token_file))] if config.token_file else []
-        server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
-        inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(self.front), server)
-        admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        health_name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-        reflection.enable_server_reflection((*SERVICES, health_name, reflection.SERVICE_NAME), server)
-        return server
+    @property
+    def address(self) -> str:
+        """Where clients are served."""
+        return self._endpoints[0].address
 
-    def _listen(self, config: Config) -> str:
-        listen, path = config.listen, socket_path(config.listen)
-        credentials = access.server_credentials(*config.tls) if config.tls else None
-        self._lock = PathLock(path) if path else None
-        try:
-            if credentials:
-                port = self._server.add_secure_port(listen, credentials)
-            else:
-                port = self._server.add_insecure_port(listen)
-        except RuntimeError as error:
-            raise StartError(f"cannot listen on {listen}: is the port in use?") from error
-        return listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
+    @property
+    def admin_address(self) -> str:
+        """Where administrators are."""
+        return self._endpoints[-1].address
+
+    def _listen(self, config: Config) -> None:
+        credentials = server_credentials(config.tls) if config.tls else None
+        tokens = Tokens(config.token_file, config.admin_token_file)
+        self._endpoints.append(Endpoint(config.listen, tokens, credentials))
+        if config.admin_listen is not None:  # without tokens of its own it is local, and whoever gets there may call it
+            own = tokens if config.admin_token_file else Tokens()
+            self._endpoints.append(Endpoint(config.admin_listen, own, credentials))
+
+    def _serve(self, endpoint: Endpoint) -> list[str]:
+        """Adds the services of an endpoint; their names."""
+        services = [HEALTH]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, endpoint.server)
+        if endpoint is self._endpoints[0]:
+            services.append(INFERENCE)
+            inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(self.front), endpoint.server)
+        if endpoint is self._endpoints[-1]:
+            services.append(ADMIN)
+            admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), endpoint.server)
+        return services
 
     def _run_loop(self) -> None:
         try:
@@ -140,7 +130,7 @@ class Scheduler:
     async def _set_serving(self, is_ready: bool) -> None:
         """The empty name means the process is alive; a service's name, that a worker is here to serve it."""
         statuses = health_pb2.HealthCheckResponse
-        for name in SERVICES:
+        for name in (INFERENCE, ADMIN):
             await self._health.set(name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
 
 

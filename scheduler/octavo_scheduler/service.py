@@ -22,7 +22,10 @@ Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
 Message = TypeVar("Message", pb.GenerateStreamResponse, pb.ChatStreamResponse)
 
 SHORT_BYTES = 4 << 10
-"""Requests that are tokenised at once, which takes a few milliseconds. Longer ones would hold up streams."""
+"""Requests that are tokenised at once, which takes a few milliseconds. Longer ones would hold up streams, and so may chats:
+their templates are programs.
+"""
+Plain = pb.GenerateRequest | pb.GenerateStreamRequest
 
 FINISH_REASONS = {
     FinishReason.STOP: pb.FINISH_REASON_STOP,
@@ -67,7 +70,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         )
         return pb.ListModelsResponse(models=[served])
 
-    async def _parse_prompt(self, request: pb.GenerateRequest | pb.GenerateStreamRequest, context: Context) -> Parsed:
+    async def _parse_prompt(self, request: Plain, context: Context) -> Parsed:
         return await self._parse(lambda model: parse_prompt(model, request.prompt), request, context)
 
     async def _parse_chat(self, request: pb.ChatRequest | pb.ChatStreamRequest, context: Context) -> Parsed:
@@ -76,7 +79,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def _parse(
         self,
         prompt: Callable[[ServedModel], list[int]],
-        request: pb.GenerateRequest | pb.GenerateStreamRequest | pb.ChatRequest | pb.ChatStreamRequest,
+        request: Plain | pb.ChatRequest | pb.ChatStreamRequest,
         context: Context,
     ) -> Parsed:
         model = self._front.model
@@ -86,7 +89,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         def check() -> Parsed:
             return parse(model, prompt(model), request.options, request.request_id, arrival)
 
-        parsed = check() if request.ByteSize() <= SHORT_BYTES else await self._front.aside(check)
+        is_short = isinstance(request, Plain) and request.ByteSize() <= SHORT_BYTES
+        parsed = check() if is_short else await self._front.aside(check)
         seed, num_tokens = parsed.spec.sampling.seed, len(parsed.spec.prompt)
         log.info("request %s: %d prompt tokens, seed %d", arrival.id, num_tokens, seed)
         return parsed

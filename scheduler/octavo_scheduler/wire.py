@@ -229,14 +229,14 @@ def decode(frame: bytes, worker: str) -> tuple[Epoch, Body]:
         case "result":
             return epoch, _report(worker, message.result)
         case "nack":
-            reason = f"{_name(step_pb2.Nack.Reason.Name, message.nack.reason)}: {message.nack.message}"
+            reason = f"{_name(step_pb2.Nack.Reason.Name, message.nack.reason)}: {_words(message.nack.message)}"
             return epoch, Refused(Nack(worker, message.nack.step), reason)
         case "heartbeat":
             return epoch, Alive(
                 _name(step_pb2.Heartbeat.Phase.Name, message.heartbeat.phase), message.heartbeat.last_step
             )
         case "goodbye":
-            return epoch, Leaving(message.goodbye.message)
+            return epoch, Leaving(_words(message.goodbye.message))
         case _:
             raise BadMessage("a WorkerMessage says nothing")
 
@@ -249,6 +249,11 @@ def _name(name_of: Callable[[int], str], number: int) -> str:
         return str(number)
 
 
+def _words(text: str) -> str:
+    """What a peer says of itself, fit for a log: printable, and not without end."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[: limits.MAX_WORKER_WORDS])
+
+
 def _greeting(hello: step_pb2.Hello) -> Greeting:
     geometry = hello.geometry
     counts = (geometry.page_size, geometry.page_bytes, hello.device_pages, hello.max_slots, hello.max_step_tokens)
@@ -256,6 +261,8 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         raise BadMessage("a Hello lacks an id, pages, slots or limits")
     if len(hello.worker_id.encode()) > limits.MAX_WORKER_ID_BYTES:
         raise BadMessage("a Hello has a worker id that is too long")
+    if not hello.worker_id.isprintable():
+        raise BadMessage("a Hello has a worker id that cannot be printed")
     joined = Joined(
         worker=hello.worker_id,
         page_size=geometry.page_size,
@@ -269,7 +276,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         needs_zeroed_pages=hello.needs_zeroed_pages,
         can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
-        kernels=hello.kernels,
+        kernels=_words(hello.kernels),
         copy_bytes_per_second=_rate(hello.copy_bytes_per_second),
         prefill_tokens_per_second=_rate(hello.prefill_tokens_per_second),
     )

@@ -18,6 +18,7 @@ GOOD: Entry = {
     "shared": 8192,
     "warps": 4,
     "matrix": 12,
+    "instruction": "mma.sync",
     "wide_loads": 3,
     "occupancy": 0.5,
 }
@@ -72,6 +73,14 @@ def test_kernels_that_come_go_or_fit_less_often_are_told() -> None:
     sentences = differences(found, kept)[1]
     assert len(sentences) == 2 + len(TARGETS)
     assert sum("occupancy of 25%, and had 50%" in each for each in sentences) == len(TARGETS)
+
+
+def test_a_slower_matrix_instruction_and_a_program_that_has_no_room_are_told() -> None:
+    kept = table_of("linear int8, 64 rows")
+    slower = differences(table_of("linear int8, 64 rows", instruction="fma"), kept)[1]
+    assert slower == [f"linear int8, 64 rows on {each.name} multiplies by fma, and did by mma.sync" for each in TARGETS]
+    without_room = table_of("linear int8, 64 rows", occupancy=0)
+    assert "needs more shared memory" in differences(without_room, without_room)[1][0]
 
 
 def test_the_page_shows_the_table() -> None:

@@ -109,6 +109,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
             block_size=32,
             max_num_seqs=8,
             max_num_batched_tokens=128,
+            max_model_len=1000,
             swap_space=0.5,
             dtype="float32",
             weights="bfloat16",
@@ -119,6 +120,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
             gpu_memory_utilization=0.5,
             num_workers=1,
             kernels="reference",
+            ops="plain",
             programs=Programs(scheduler, worker),
         )
     flags = (tmp_path / "worker").read_text()
@@ -134,9 +136,12 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
         "--tensor-parallel-size 2",
         "--kv-memory-share 0.5",
         "--kernels reference",
+        "--ops plain",
     ):
         assert words in flags
     assert "--kv-cache-memory" not in flags
+    for program in ("scheduler", "worker"):
+        assert "--max-context 1000" in (tmp_path / program).read_text()
 
 
 def test_shutdown_ends_the_processes_and_may_come_twice() -> None:

@@ -60,7 +60,8 @@ def test_a_service_can_write_nowhere_but_in_its_temporary_folder(services: dict[
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert [mount.partition(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
     writable = {source for source, volume in volumes_of(service).items() if not volume.get("read_only")}
-    assert writable == ({"scheduler-keys", "worker-keys", "client-keys"} if name == "keys" else set())
+    made = {"scheduler-keys", "worker-keys", "client-keys", "admin-keys"}
+    assert writable == (made if name == "keys" else set())
 
 
 def test_each_party_sees_its_own_keys_only(services: dict[str, Any]) -> None:
@@ -68,7 +69,7 @@ def test_each_party_sees_its_own_keys_only(services: dict[str, Any]) -> None:
     assert "worker-keys" not in volumes_of(services["scheduler"])
     for name in ("worker", "worker-gpu"):
         assert "worker-keys" in volumes_of(services[name])
-        assert {"scheduler-keys", "client-keys"}.isdisjoint(volumes_of(services[name]))
+        assert {"scheduler-keys", "client-keys", "admin-keys"}.isdisjoint(volumes_of(services[name]))
 
 
 def test_workers_reach_the_scheduler_and_nothing_else(services: dict[str, Any]) -> None:

@@ -21,10 +21,17 @@ from tests.doubles.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.timeout(1500)  # installs torch
 
-SECRETS = {"scheduler/scheduler.key_secret", "scheduler/tls.key", "scheduler/token"}
-SECRETS |= {"worker/worker.key_secret", "client/token"}
-PUBLIC = {"scheduler/scheduler.key", "scheduler/allow/worker.key", "scheduler/tls.crt"}
-PUBLIC |= {"worker/worker.key", "worker/scheduler.key", "client/ca.crt"}
+SECRETS = {"scheduler/scheduler.key_secret", "scheduler/tls.key", "scheduler/token", "scheduler/admin-token"}
+SECRETS |= {"worker/worker.key_secret", "client/token", "client/tls.key", "admin/token", "admin/tls.key"}
+PUBLIC = {"scheduler/scheduler.key", "scheduler/allow/worker.key", "scheduler/tls.crt", "scheduler/client-ca.crt"}
+PUBLIC |= {
+    "worker/worker.key",
+    "worker/scheduler.key",
+    "client/ca.crt",
+    "client/tls.crt",
+    "admin/ca.crt",
+    "admin/tls.crt",
+}
 
 
 @pytest.fixture(scope="module")

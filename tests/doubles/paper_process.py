@@ -10,7 +10,10 @@ from tests.doubles.paper_worker import PaperWorker
 
 
 class PaperProcess:
-    """Dials `address`, greets, executes plans until `stop` or a Goodbye. `before_result` may look at or delay each step."""
+    """Dials `address`, greets, executes plans until `stop` or a Goodbye.
+
+    `before_result` may look at or delay each step, `prepare` gives the socket its keys.
+    """
 
     def __init__(
         self,
@@ -20,6 +23,7 @@ class PaperProcess:
         name: str = "paper",
         digest: bytes = b"paper",
         before_result: Callable[[step_pb2.StepPlan], None] = lambda plan: None,
+        prepare: Callable[["zmq.Socket[bytes]"], None] = lambda socket: None,
     ) -> None:
         self.worker = worker
         self.name = name
@@ -29,6 +33,7 @@ class PaperProcess:
         self.fault: BaseException | None = None
         self._address = address
         self._before_result = before_result
+        self._prepare = prepare
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -44,6 +49,7 @@ class PaperProcess:
         socket = context.socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         try:
+            self._prepare(socket)
             socket.connect(self._address)
             hello = self.worker.hello(self.name, self.digest)
             socket.send(step_pb2.WorkerMessage(hello=hello).SerializeToString())

@@ -150,18 +150,18 @@ def write(ops: Ops, step: Step, pool: np.ndarray, qkv: np.ndarray, layer: int = 
     ops.rope_and_write(qkv, cos, np.zeros_like(cos), pool, layer, step)
 
 
-def run(ops: Ops, case: Case, layer: int = 0) -> np.ndarray:
+def run(ops: Ops, case: Case, layer: int = 0, *, window: int = 0, softcap: float = 0.0) -> np.ndarray:
     """Attention's output, [T, H, D], in the activations' own dtype; NaN where nothing was written."""
     tokens, _, dim = case.qkv.shape
     out = activations(
         np.full((tokens, case.heads, dim), np.nan, np.float32), "float32" if case.qkv.dtype == np.float32 else ""
     )
     ops.prepare(case.step)
-    ops.attention(case.qkv, case.pool, layer, case.step, out)
+    ops.attention(case.qkv, case.pool, layer, case.step, out, window=window, softcap=softcap)
     return out
 
 
-def dense(case: Case) -> np.ndarray:
+def dense(case: Case, *, window: int = 0, softcap: float = 0.0) -> np.ndarray:
     """Softmax attention of the cache as it was stored, in float64, one row after the other: [T, H, D]."""
     results, start, in_bfloat16 = [], 0, case.step.geometry.dtype in ("bfloat16", "int8")
     for row, k, v in zip(case.rows, case.keys, case.values, strict=True):
@@ -170,8 +170,9 @@ def dense(case: Case) -> np.ndarray:
         shared = case.heads // k.shape[1]
         k, v = (np.repeat(x, shared, axis=1).astype(np.float64) for x in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k, optimize=True) / np.sqrt(q.shape[-1])
-        future = np.arange(len(k)) > np.arange(row.computed, row.computed + row.query)[:, None]
-        scores[:, future] = -np.inf
+        scores = np.tanh(scores / softcap) * softcap if softcap else scores
+        key, own = np.arange(len(k)), np.arange(row.computed, row.computed + row.query)[:, None]
+        scores[:, (key > own) | (key <= own - (window or len(key)))] = -np.inf
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
         results.append(np.einsum("hqk,khd->qhd", weights, v, optimize=True))

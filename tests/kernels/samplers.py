@@ -1,7 +1,7 @@
 """Sampling state made by hand."""
 
 import torch
-from octavo_kernels.ops import Geometry, Ops, Sampling
+from octavo_kernels.ops import Geometry, Ops, Sampling, Step
 from torch import Tensor
 
 from tests.kernels.steps import empty_step, int32
@@ -35,9 +35,15 @@ def sampling_of(slots: int, **columns: object) -> Sampling:
 def sample(ops: Ops, logits: Tensor, sampling: Sampling, slots: list[int] | None = None) -> list[int]:
     """One token for each row of logits, row i drawn for slots[i] (i when not given)."""
     slots = list(range(len(logits))) if slots is None else slots
-    step, out = empty_step(GEOMETRY), torch.zeros(len(slots), dtype=torch.int32)
-    step.sample_row, step.sample_slot = int32(*range(len(slots))), int32(*slots)
-    step.count(tokens=0, rows=0, head_rows=len(logits), samples=len(slots))
-    ops.sample(logits.clone(), sampling, step, out)
+    step, out = step_of(slots), torch.zeros(len(slots), dtype=torch.int32)
+    ops.sample(logits, sampling, step, out)
     drawn: list[int] = out.tolist()
     return drawn
+
+
+def step_of(slots: list[int]) -> Step:
+    """Sample i is drawn from row i, for slots[i]."""
+    step = empty_step(GEOMETRY)
+    step.sample_row, step.sample_slot = int32(*range(len(slots))), int32(*slots)
+    step.count(tokens=0, rows=0, head_rows=len(slots), samples=len(slots))
+    return step

@@ -55,10 +55,16 @@ def draw(
     rows = list(range(len(logits))) if rows is None else rows
     slots = list(range(len(rows))) if slots is None else slots
     width = logits.shape[1]
-    buffer, out = ops.new_buffer((len(logits), width + 3), "float32"), np.full(len(rows) + 1, -1, np.int32)
-    buffer[:], buffer[:, :width] = np.inf, logits  # what lies behind a row is not looked at
-    ops.sample(buffer[:, :width], sampling, step_of_samples(rows, slots), out)
-    assert out[-1] == -1
+    buffer, out = ops.new_buffer((len(logits), width + 3), "float32"), np.full(len(rows) + 1, -7, np.int32)
+    memory, step = np.asarray(buffer), step_of_samples(rows, slots)
+    memory[:], memory[:, :width] = np.inf, logits  # what lies behind a row is not looked at
+    if ops.name == "cpu":
+        ops.sample(buffer[:, :width], sampling, step, out)
+    else:
+        step.sample_row, step.sample_slot = torch.from_numpy(step.sample_row), torch.from_numpy(step.sample_slot)
+        ops.sample(buffer[:, :width], tensors_of(sampling), step, torch.from_numpy(out))
+    assert out[-1] == -7
+    assert np.array_equal(memory[:, :width], logits, equal_nan=True), "logits stay as they are"
     tokens: list[int] = out[:-1].tolist()
     return tokens
 

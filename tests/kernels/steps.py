@@ -75,20 +75,24 @@ def make_case(
         return torch.randn(tokens, heads, geometry.head_dim, generator=rng).to(dtype)
 
     keys, values = ([normal(n, geometry.num_kv_heads) for n in lengths] for _ in range(2))
-    for slot, k, v in zip(slots, keys, values, strict=True):
-        write_all(ops, k, v, table[slot], array, layer, geometry)
+    index = [place(table[slot], n, geometry) for slot, n in zip(slots, lengths, strict=True)]
+    write_all(ops, torch.cat(keys), torch.cat(values), torch.cat(index), array, layer, geometry)
     step = step_of(rows, slots, table, geometry)
     return Case(step, pool, array, keys, values, normal(step.num_tokens, heads))
 
 
-def write_all(ops: Ops, k: Tensor, v: Tensor, table: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
-    """A whole sequence's K and V, rotated by nothing."""
-    position = torch.arange(len(k))
+def place(table: Tensor, length: int, geometry: Geometry) -> Tensor:
+    """Where K and V of a sequence's positions lie: int64 [length]."""
+    position = torch.arange(length)
+    return table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
+
+
+def write_all(ops: Ops, k: Tensor, v: Tensor, index: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
+    """K and V of many positions, rotated by nothing."""
     step = empty_step(geometry)
-    step.position = position.int()
-    step.kv_index = table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
+    step.position, step.kv_index = torch.zeros(len(k), dtype=torch.int32), index
     step.count(tokens=len(k), rows=0, head_rows=0, samples=0)
-    cos = torch.ones(len(k), geometry.head_dim // 2)
+    cos = torch.ones(1, geometry.head_dim // 2)
     ops.rope_and_write(qkv_of(k, k, v), cos, torch.zeros_like(cos), pool, layer, step)
 
 
@@ -125,7 +129,7 @@ def step_of(rows: list[Row], slots: list[int], table: Tensor, geometry: Geometry
     return step
 
 
-def dense(case: Case, rows: list[Row], heads: int) -> Tensor:
+def dense(case: Case, rows: list[Row], heads: int, *, window: int = 0, softcap: float = 0.0) -> Tensor:
     """Softmax attention in float64, one row after the other: [T, H, D]."""
     results, start = [], 0
     for row, k, v in zip(rows, case.keys, case.values, strict=True):
@@ -133,16 +137,19 @@ def dense(case: Case, rows: list[Row], heads: int) -> Tensor:
         k, v = (x.double().repeat_interleave(shared, dim=1).transpose(0, 1) for x in (k, v))
         q = case.q[start : start + row.query].double().transpose(0, 1)
         scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-        future = torch.arange(k.shape[1]) > torch.arange(row.computed, row.computed + row.query)[:, None]
-        results.append((scores.masked_fill(future, -math.inf).softmax(-1) @ v).transpose(0, 1))
+        scores = (scores / softcap).tanh() * softcap if softcap else scores
+        key, own = torch.arange(k.shape[1]), torch.arange(row.computed, row.computed + row.query)[:, None]
+        hidden = (key > own) | (key <= own - (window or len(key)))
+        results.append((scores.masked_fill(hidden, -math.inf).softmax(-1) @ v).transpose(0, 1))
         start += row.query
     return torch.cat(results)
 
 
-def run_attention(ops: Ops, case: Case, layer: int = 0) -> Tensor:
+def run_attention(ops: Ops, case: Case, layer: int = 0, *, window: int = 0, softcap: float = 0.0) -> Tensor:
     """[T, H, D]. Keys and values beside the queries are NaN: attention has no business there."""
     kv = case.q.new_full((len(case.q), case.step.geometry.num_kv_heads, case.q.shape[2]), math.nan)
     out = torch.full_like(case.q, math.nan)
     ops.prepare(case.step)
-    ops.attention(qkv_of(case.q, kv, kv), case.array, layer, case.step, out.flatten(1))
+    qkv = qkv_of(case.q, kv, kv)
+    ops.attention(qkv, case.array, layer, case.step, out.flatten(1), window=window, softcap=softcap)
     return out

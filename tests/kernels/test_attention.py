@@ -6,10 +6,10 @@ from octavo_kernels.ops import Geometry, Ops
 from torch import Tensor
 
 from tests.kernels.implementations import build, every_ops
-from tests.kernels.steps import GARBAGE, Case, Row, dense, make_case, run_attention
+from tests.kernels.steps import GARBAGE, Case, Row, dense, make_case, run_attention, write_all
 from tests.pools import NAN_BYTE
 
-ERROR = {"float32": 4e-6, "float16": 2e-3, "bfloat16": 2e-2, "int8": 6e-2}
+ERROR = {"float32": 4e-6, "float16": 2e-3, "bfloat16": 2e-2, "int8": 6e-2, "fp8": 2e-1}
 """Largest, by the coarser of what is computed in and what is kept in pages."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 MIXED = [Row(0, 1), Row(15, 1), Row(16, 1), Row(127, 1), Row(128, 1), Row(300, 1), Row(0, 40), Row(33, 7), Row(120, 17)]
@@ -100,6 +100,21 @@ def test_a_row_of_nan_poisons_no_other_row(ops: Ops) -> None:
     out = run_attention(ops, case)
     assert torch.isnan(out[0]).all()
     assert torch.isfinite(out[1]).all()
+
+
+@every_ops
+def test_NU02_scores_that_half_precision_does_not_have_are_weighed_in_float32(ops: Ops) -> None:
+    """q · k = 640,000, or its negative: one position has all the weight, or two that are alike share it."""
+    for dtype in ops.dtypes:
+        case = make_case(ops, [Row(9, 1)], Geometry(16, 1, 2, 64, dtype), 2, dtype=DTYPES[dtype])
+        keys = torch.full_like(case.keys[0], -100.0)
+        keys[4], keys[6] = 100, 100
+        write_all(
+            ops, keys, case.values[0], case.step.table[int(case.step.row_slot[0])], case.array, 0, case.step.geometry
+        )
+        case.q[:] = 100
+        out = run_attention(ops, case).double()
+        torch.testing.assert_close(out[0], case.values[0][[4, 6]].double().mean(0), rtol=0, atol=ERROR[dtype])
 
 
 def test_attention_reads_no_more_than_one_block_of_pages_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_temperature_zero_takes_the_lowest_of_the_largest(ops: Ops) -> None:
     logits = np.full((3, 5000), -1, np.float32)
     logits[0, [17, 4000]] = 2
     logits[1, 0] = -math.inf
-    logits[2, [3, 4999]] = math.inf
+    logits[2, [3, 4999]] = 5
     assert draw(ops, logits, columns_of(3)) == [17, 1, 3]
 
 
@@ -137,11 +137,10 @@ def test_a_tiny_temperature_takes_the_largest_like_zero(
     assert draw(ops, logits, sampling) == logits.argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("nothing", [-math.inf, math.nan])
 @pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_k": 15_000}, {"top_p": 0.9}, {"min_p": 0.5}])
-def test_only_what_is_a_number_is_drawn(ops: Ops, nothing: float, filters: dict[str, float]) -> None:
+def test_minus_infinity_is_never_drawn(ops: Ops, filters: dict[str, float]) -> None:
     for vocabulary in (300, 20_000):
-        logits = np.full((300, vocabulary), nothing, np.float32)
+        logits = np.full((300, vocabulary), -math.inf, np.float32)
         logits[:, [17, 250]] = 1.5
         sampling = columns_of(300, temperature=np.where(np.arange(300) == 0, 0, 1), seed=np.arange(300), **filters)
         tokens = draw(ops, logits, sampling)
@@ -149,16 +148,20 @@ def test_only_what_is_a_number_is_drawn(ops: Ops, nothing: float, filters: dict[
         assert set(tokens) == {17, 250}
 
 
-@pytest.mark.parametrize("logit", [-math.inf, math.nan])
-def test_a_row_without_a_number_gives_token_0(ops: Ops, logit: float) -> None:
-    logits = np.full((2, 3000), logit, np.float32)
-    assert draw(ops, logits, columns_of(2, temperature=[0, 1])) == [0, 0]
+@pytest.mark.parametrize("vocabulary", [1, 15, 16, 17, 3000])
+@pytest.mark.parametrize("logit", [math.inf, math.nan])
+def test_a_wrong_logit_anywhere_in_the_row_gives_no_token(ops: Ops, logit: float, vocabulary: int) -> None:
+    places = {0, vocabulary // 2, vocabulary - 1}
+    logits = normal(2 * len(places) + 2, vocabulary)
+    for i, place in enumerate(places):
+        logits[2 * i : 2 * i + 2, place] = logit
+    tokens = draw(ops, logits, columns_of(len(logits), temperature=np.arange(len(logits)) % 2))
+    assert set(tokens[:-2]) == {-1}
+    assert min(tokens[-2:]) >= 0, "the row behind it"
 
 
-def test_an_infinite_logit_is_taken(ops: Ops) -> None:
-    logits = normal(2, 3000)
-    logits[:, 1234] = math.inf
-    assert draw(ops, logits, columns_of(2, temperature=[0, 1])) == [1234, 1234]
+def test_a_row_of_minus_infinity_gives_no_token(ops: Ops) -> None:
+    assert draw(ops, np.full((2, 3000), -math.inf, np.float32), columns_of(2, temperature=[0, 1])) == [-1, -1]
 
 
 def test_frequencies_match_probabilities(ops: Ops) -> None:

@@ -56,6 +56,51 @@ def test_a_tape_that_fails_to_be_recorded_leaves_the_team_running_at_once() -> N
     assert (out == 1).all()
 
 
+def test_actions_in_python_run_between_the_pieces_of_a_tape_each_time_and_not_when_it_is_recorded() -> None:
+    ops = cpu.build(False, 2, variants()[0])
+    rows, ones, residual = np.ones(1, np.int32), np.ones((1, 16), np.float32), np.zeros((1, 16), np.float32)
+    seen: list[float] = []
+
+    def body() -> None:
+        ops.call(lambda: seen.append(float(residual[0, 0])))
+        for _ in range(2):
+            ops.rms_norm(rows, ones, residual, ones[0], 1e-5, ones.copy())
+        ops.call(lambda: seen.append(float(residual[0, 0])))
+        ops.call(lambda: np.copyto(residual, residual * 10))
+        ops.rms_norm(rows, ones, residual, ones[0], 1e-5, ones.copy())
+
+    replay = ops.capture(empty_step(), body)
+    assert seen == []
+    replay()
+    replay()
+    assert seen == [0, 2, 21, 23]
+    assert (residual == 231).all()
+
+
+def test_an_action_that_fails_ends_its_step_and_not_the_next_one() -> None:
+    ops = cpu.build(False, 2, variants()[0])
+    residual, numbers = np.zeros((1, 16), np.float32), iter([1.0])
+    one, ones = np.ones(1, np.int32), np.ones(16, np.float32)
+
+    def body() -> None:
+        ops.call(lambda: residual.fill(next(numbers)))
+        ops.rms_norm(one, residual.copy(), residual, ones, 0.0, ones[None].copy())
+
+    replay = ops.capture(empty_step(), body)
+    replay()
+    with pytest.raises(StopIteration):
+        replay()
+    numbers = iter([3.0])
+    replay()
+    assert (residual == 3).all()
+
+
+def test_outside_of_a_tape_an_action_runs_at_once() -> None:
+    seen: list[int] = []
+    cpu.build(False, 1, variants()[0]).call(lambda: seen.append(1))
+    assert seen == [1]
+
+
 def test_a_variant_that_does_not_run_here_is_refused() -> None:
     with pytest.raises(MemoryError, match="no such kernels"):
         Team(2, "avx1024")

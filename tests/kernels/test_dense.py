@@ -167,3 +167,19 @@ def test_the_c_kernels_prefer_bfloat16_where_the_processor_multiplies_it(name: s
     ops = build(name)
     has_bfloat16 = name in ("cpu-amx", "cpu-avx512bf16")
     assert ops.dtypes == (("bfloat16", "float32") if has_bfloat16 else ("float32", "bfloat16"))
+
+
+@every_ops
+def test_NU02_a_norm_of_numbers_that_half_precision_does_not_have_is_summed_in_float32(ops: Ops) -> None:
+    """7e4 in a row: above all of float16; its square, and sums of many smaller ones, above more."""
+    for name in ops.dtypes:
+        dtype = getattr(torch, name)
+        x = torch.zeros(3, 64, dtype=dtype)
+        residual, out = torch.randn(3, 64), torch.empty(3, 64, dtype=dtype)
+        residual[0, 5], residual[1] = 7e4, 300.0
+        x[2, 7] = 6e4
+        residual[2, 7] = 1e4
+        truth = (residual.double() + x.double()) * (residual.double() + x.double()).square().mean(-1, True).rsqrt()
+        ops.rms_norm(count(3), x, residual, torch.ones(64), 1e-5, out)
+        torch.testing.assert_close(out.double(), truth, rtol=1e-2, atol=1e-6)
+        assert residual[2, 7] > 65504

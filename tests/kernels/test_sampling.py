@@ -10,7 +10,7 @@ from octavo_kernels.reference.philox import uniform
 from torch import Tensor
 
 from tests.kernels.implementations import build, every_ops
-from tests.kernels.samplers import sample, sampling_of
+from tests.kernels.samplers import sample, sampling_of, step_of
 
 
 def by_hand(logits: Tensor, sampling: Sampling, slot: int) -> int:
@@ -55,7 +55,7 @@ def by_hand(logits: Tensor, sampling: Sampling, slot: int) -> int:
     ],
 )
 def test_draws_follow_the_rule(ops: Ops, filters: dict[str, float], spread: float) -> None:
-    slots = 40
+    slots = 40 if ops.name != "triton" else 8
     logits = torch.randn(slots, 1000, generator=torch.Generator().manual_seed(3)) * spread
     sampling = sampling_of(slots, temperature=0.8, seed=torch.arange(slots) * 7919, length=12, **filters)
     assert sample(ops, logits, sampling) == [by_hand(logits[i], sampling, i) for i in range(slots)]
@@ -83,31 +83,34 @@ def test_temperature_zero_takes_the_lowest_of_the_largest(ops: Ops) -> None:
 def test_a_tiny_temperature_takes_the_largest_like_zero(
     ops: Ops, temperature: float, filters: dict[str, float]
 ) -> None:
-    logits = torch.randn(50, 700, generator=torch.Generator().manual_seed(1)) * 20
+    rows = 50 if ops.name != "triton" else 4
+    logits = torch.randn(rows, 700, generator=torch.Generator().manual_seed(1)) * 20
     logits[::2] -= 100  # all of a row below zero
-    sampling = sampling_of(50, temperature=temperature, seed=torch.arange(50), **filters)
+    sampling = sampling_of(rows, temperature=temperature, seed=torch.arange(rows), **filters)
     assert sample(ops, logits, sampling) == logits.argmax(-1).tolist()
 
 
 @every_ops
 def test_ties_are_ranked_by_token_id(ops: Ops) -> None:
-    logits = torch.zeros(200, 50)
+    rows = 200 if ops.name != "triton" else 30
+    logits = torch.zeros(rows, 50)
     logits[:, ::2] = -0.0
-    draws = sample(ops, logits, sampling_of(200, temperature=1, top_k=3, seed=torch.arange(200)))
+    draws = sample(ops, logits, sampling_of(rows, temperature=1, top_k=3, seed=torch.arange(rows)))
     assert set(draws) == {0, 1, 2}
 
 
 @every_ops
 def test_a_token_without_probability_is_never_drawn(ops: Ops) -> None:
-    logits = torch.full((3000, 300), -math.inf)
+    rows = 3000 if ops.name != "triton" else 30
+    logits = torch.full((rows, 300), -math.inf)
     logits[:, 17] = logits[:, 250] = 0.0
-    draws = sample(ops, logits, sampling_of(3000, temperature=1, seed=torch.arange(3000)))
+    draws = sample(ops, logits, sampling_of(rows, temperature=1, seed=torch.arange(rows)))
     assert set(draws) == {17, 250}
 
 
 @every_ops
 def test_frequencies_match_probabilities(ops: Ops) -> None:
-    draws, logits = 20_000, torch.tensor([1.0, 0.0, -1.0, 2.0, 0.5, -3.0])
+    draws, logits = 20_000 if ops.name != "triton" else 300, torch.tensor([1.0, 0.0, -1.0, 2.0, 0.5, -3.0])
     sampling = sampling_of(draws, temperature=1, seed=42, length=torch.arange(draws))
     seen = torch.bincount(torch.tensor(sample(ops, logits.expand(draws, -1), sampling)), minlength=6)
     expected = logits.softmax(0) * draws
@@ -153,7 +156,27 @@ def test_penalties_come_before_temperature_and_change_greedy_choices_too(ops: Op
 
 
 @every_ops
-def test_rows_without_numbers_still_give_a_token(ops: Ops) -> None:
-    logits = torch.full((2, 40), math.nan)
-    drawn = sample(ops, logits, sampling_of(2, temperature=torch.tensor([0.0, 1.0])))
-    assert all(0 <= token < 40 for token in drawn)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("vocabulary", [40, 3000])
+def test_a_row_that_went_wrong_gives_no_token_and_leaves_the_history(
+    ops: Ops, temperature: float, vocabulary: int
+) -> None:
+    logits = torch.randn(5, vocabulary)
+    logits[0, vocabulary - 1] = math.nan
+    logits[1, 7] = math.inf
+    logits[2] = -math.inf
+    logits[3, 1:] = -math.inf  # what a grammar leaves
+    sampling = sampling_of(5, temperature=temperature, history=torch.full((5, 4), 99), length=2, num_prompt=2)
+    drawn = sample(ops, logits, sampling)
+    assert drawn[:4] == [-1, -1, -1, 0]
+    assert 0 <= drawn[4] < vocabulary
+    assert sampling.history.tolist() == [[99] * 4] * 3 + [[99, 99, token, 99] for token in drawn[3:]]
+
+
+@every_ops
+def test_logits_stay_as_they_are(ops: Ops) -> None:
+    logits = torch.randn(2, 300)
+    sampling = sampling_of(2, history=torch.tensor([[5, 6], [7, 8]]), length=2, temperature=1, presence_penalty=1)
+    step, out, before = step_of([0, 1]), torch.zeros(2, dtype=torch.int32), logits.clone()
+    ops.sample(logits, sampling, step, out)
+    assert torch.equal(logits, before)

@@ -16,7 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-SCHEDULER_SERVICES = ("service", "outlet", "admin", "server", "access")
+SCHEDULER_SERVICES = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
 HOMES: dict[str, tuple[str, ...]] = {

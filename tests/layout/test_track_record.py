@@ -20,6 +20,9 @@ KINDS = [
     "limits-context",
     "event-loop",
     "drain-upgrade",
+    "numerics",
+    "rope",
+    "sliding-window",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

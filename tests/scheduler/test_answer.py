@@ -123,6 +123,7 @@ def test_the_interval_between_pieces_counts_for_each_branch_alone(model: ServedM
     [
         (finished(1, FinishReason.DEADLINE), DeadlineExceeded),
         (finished(1, FinishReason.FAILED), RequestFailed),
+        (finished(1, FinishReason.NO_NUMBERS), RequestFailed),
         (Refused("r", "QUEUE_FULL", "full"), Overloaded),
         (Refused("r", "TOO_LONG", "long"), InvalidRequest),
     ],

@@ -171,6 +171,7 @@ class ScriptedLink:
         self.incoming: list[tuple[bytes, bytes]] = []
         self.sent: list[step_pb2.SchedulerMessage] = []
         self.reachable = True
+        self.is_shaken = False
 
     def receive(self, timeout: float) -> list[tuple[bytes, bytes]]:
         messages, self.incoming = self.incoming, []
@@ -181,6 +182,8 @@ class ScriptedLink:
         return self.reachable
 
     def wake(self) -> None: ...
+    def has_lost_a_peer(self) -> bool:
+        return self.is_shaken
 
 
 class Clock:
@@ -205,7 +208,9 @@ def test_a_silent_worker_is_lost_after_its_lease(scripted: tuple[Loop, ScriptedL
     for clock.now in itertools.takewhile(lambda t: t < 10, itertools.count(0, 1)):
         loop.turn(0)
         assert loop.core.workers
-    clock.now = 11
+    clock.now = 10
+    loop.turn(0)
+    clock.now = 10.5
     loop.turn(0)
     assert not loop.core.workers
 
@@ -222,6 +227,47 @@ def test_a_closed_connection_is_noticed_with_the_next_heartbeat(scripted: tuple[
     link.reachable = False
     clock.now = 0.6
     loop.turn(0)
+    assert not loop.core.workers
+
+
+def test_after_a_connection_was_closed_all_workers_are_tried_at_once(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    """It is not said whose connection it was, and the transport may take a moment to refuse what goes there."""
+    loop, link, clock = scripted
+    clock.now = 0.21
+    link.is_shaken = True
+    loop.turn(0)
+    assert loop.core.workers
+    link.is_shaken, link.reachable = False, False
+    clock.now = 0.22
+    loop.turn(0)
+    assert not loop.core.workers
+
+
+def test_a_step_of_known_length_may_take_eight_times_as_long_but_two_seconds_at_least(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    loop, link, clock = with_plans_in_flight(scripted)
+    for _ in range(4):
+        clock.now += 0.1
+        answer_oldest(loop, link)
+    for _ in range(3):
+        clock.now += 0.6
+        loop.turn(0)
+        assert loop.core.workers
+    clock.now += 0.3
+    loop.turn(0)
+    assert not loop.core.workers
+
+
+def test_a_step_of_which_nothing_is_known_may_take_a_minute(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:
+    loop, _, clock = with_plans_in_flight(scripted)
+    for clock.now in range(1, 60):
+        loop.turn(0)
+        assert loop.core.workers
+    for clock.now in (60, 61):
+        loop.turn(0)
     assert not loop.core.workers
 
 

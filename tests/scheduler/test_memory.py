@@ -37,6 +37,8 @@ class PaperLink:
         return True
 
     def wake(self) -> None: ...
+    def has_lost_a_peer(self) -> bool:
+        return False
 
 
 class Days:

@@ -14,7 +14,7 @@ from octavo_scheduler import event_log
 from octavo_scheduler.core import Core, Settings
 from octavo_scheduler.core.events import Drain, Event, Pin, Resume, StepDone, Tick
 from octavo_scheduler.core.explain import explain
-from octavo_scheduler.core.request import RequestSpec, Sampling
+from octavo_scheduler.core.request import FinishReason, RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
 from octavo_scheduler.offline.replay import replay
 from octavo_scheduler.offline.traffic import read_traffic
@@ -24,6 +24,7 @@ from octavo_scheduler.record import Recorder
 from tests.doubles.history import history
 from tests.doubles.paper_worker import PaperWorker
 from tests.doubles.table_top import TableTop
+from tests.scheduler.core.test_faults import POISON, Overflowing
 
 
 def recorded(path: Path, *, has_tokens: bool = False, settings: Settings | None = None) -> tuple[TableTop, Recorder]:
@@ -205,6 +206,24 @@ def test_a_pinned_prefix_is_known_again_in_prompts(tmp_path: Path) -> None:
     assert (pin.salt, common(pin.tokens, a.prompt)) == (a.salt, 4)
     assert common(pin.tokens, b.prompt) == 0
     assert not {*pin.tokens} & {4, 5, 6, 7, 8}
+
+
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_a_request_without_numbers_and_a_result_that_cannot_be_right_are_replayed_as_they_were(
+    has_tokens: bool, tmp_path: Path
+) -> None:
+    table, recorder = recorded(tmp_path / "log", has_tokens=has_tokens)
+    table.join("v", Overflowing(pages=64))
+    for number in range(6):
+        table.submit(f"r{number}", [number, POISON if number % 2 else 5, 7], 6, n=1 + number % 3)
+    table.plan("w")
+    table.results["w"].clear()
+    table.apply(StepDone("w", 1, (-2,)))
+    table.run()
+    recorder.close()
+    ends = {table.finished[f"r{number}"].reason for number in range(6)}
+    assert ends == {FinishReason.NO_NUMBERS, FinishReason.LENGTH}
+    assert replay(EventLog(tmp_path / "log")).difference is None
 
 
 def test_two_logs_have_no_pseudonym_in_common(tmp_path: Path) -> None:

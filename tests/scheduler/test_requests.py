@@ -1,11 +1,12 @@
 import dataclasses
 import math
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from octavo.v1 import inference_pb2 as pb
-from octavo_scheduler.errors import InvalidRequest, ModelNotFound
-from octavo_scheduler.model import ServedModel
+from octavo_scheduler.errors import InvalidRequest, ModelNotFound, StartError
+from octavo_scheduler.model import ServedModel, load_model
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
 from octavo_scheduler.tokens import Vocabulary
 
@@ -149,6 +150,20 @@ def small(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> ServedModel:
     monkeypatch.setattr(Vocabulary, "encode", refuse)
     monkeypatch.setattr(Vocabulary, "encode_chat", refuse)
     return dataclasses.replace(model, max_context=10)
+
+
+def test_RP06_a_limit_that_the_operator_sets_is_the_one_that_requests_are_held_to(model_folder: Path) -> None:
+    served = load_model(model_folder, max_context=100)
+    assert served.max_context == 100
+    assert len(parse_prompt(served, pb.Prompt(token_ids=pb.TokenIds(ids=[1] * 99)))) == 99
+    with pytest.raises(InvalidRequest, match="the prompt has 100 tokens; the context of tiny is 100 tokens"):
+        parse_prompt(served, pb.Prompt(token_ids=pb.TokenIds(ids=[1] * 100)))
+
+
+@pytest.mark.parametrize("tokens", [-1, 0, 1, 4097])
+def test_a_limit_that_the_model_cannot_keep_is_refused_at_the_start(tokens: int, model_folder: Path) -> None:
+    with pytest.raises(StartError, match=f"--max-context lies between 2 and the model's 4096 tokens, not at {tokens}"):
+        load_model(model_folder, max_context=tokens)
 
 
 @pytest.mark.parametrize("text", ["a" * 131, "\u4f60" * 44])

@@ -444,6 +444,7 @@ async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel
         "--tls-cert": own / "tls.crt",
         "--tls-key": own / "tls.key",
         "--token-file": own / "token",
+        "--admin-token-file": own / "admin-token",
         "--curve-key": own / "scheduler.key_secret",
         "--curve-allow": own / "allow",
     }
@@ -452,7 +453,9 @@ async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel
     await scheduler.start()
     stranger = PaperProcess(scheduler.link.address, PaperWorker(), name="stranger")
     trust = grpc.ssl_channel_credentials((keys / "client" / "ca.crt").read_bytes())
-    token = (keys / "client" / "token").read_text()
+    valid, steering = (
+        (("authorization", f"Bearer {(keys / role / 'token').read_text()}"),) for role in ("client", "admin")
+    )
     async with grpc.aio.secure_channel(scheduler.address, trust) as channel:
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
@@ -472,9 +475,8 @@ async def test_with_keys_strangers_of_every_kind_are_kept_out(model: ServedModel
                 async for _ in stub.GenerateStream(pb.GenerateStreamRequest(), metadata=metadata):
                     pass
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        valid = (("authorization", f"Bearer {token}"),)
         assert (await stub.ListModels(pb.ListModelsRequest(), metadata=valid)).models[0].name == "tiny"
-        status = await admin.GetStatus(admin_pb2.GetStatusRequest(), metadata=valid)
+        status = await admin.GetStatus(admin_pb2.GetStatusRequest(), metadata=steering)
         assert not status.workers, "a worker without a key stays outside"
         health: Any = health_pb2_grpc.HealthStub(channel)
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING

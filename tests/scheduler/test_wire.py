@@ -6,7 +6,19 @@ from octavo.v1 import step_pb2
 from octavo_scheduler.core.plan import Growth, NewSlot, StepPlan
 from octavo_scheduler.core.policy import Account
 from octavo_scheduler.core.request import Request, RequestSpec, Sampling, Sequence
-from octavo_scheduler.wire import BadMessage, Epoch, Greeting, StepReport, column, decode, encode_plan, uncolumn
+from octavo_scheduler.limits import MAX_WORKER_WORDS
+from octavo_scheduler.wire import (
+    BadMessage,
+    Epoch,
+    Greeting,
+    Leaving,
+    Refused,
+    StepReport,
+    column,
+    decode,
+    encode_plan,
+    uncolumn,
+)
 
 from tests.doubles.paper_worker import PaperWorker
 
@@ -88,3 +100,21 @@ def test_a_speed_that_makes_no_sense_counts_as_not_measured(rate: float) -> None
     _, greeting = decode(step_pb2.WorkerMessage(hello=hello).SerializeToString(), "")
     assert isinstance(greeting, Greeting)
     assert greeting.joined.copy_bytes_per_second == greeting.joined.prefill_tokens_per_second == 0.0
+
+
+@pytest.mark.parametrize("words", ["\x1b[2J", "two\nlines", "x" * 100_000])
+def test_what_a_worker_says_for_the_log_is_short_and_can_be_printed(words: str) -> None:
+    goodbye = step_pb2.WorkerMessage(goodbye=step_pb2.Goodbye(message=words))
+    nack = step_pb2.WorkerMessage(nack=step_pb2.Nack(step=1, message=words))
+    left, refused = (decode(message.SerializeToString(), "w")[1] for message in (goodbye, nack))
+    assert isinstance(left, Leaving)
+    assert isinstance(refused, Refused)
+    for said in (left.message, refused.reason):
+        assert said.isprintable()
+        assert len(said) < MAX_WORKER_WORDS + 100
+
+
+def test_a_worker_whose_name_cannot_be_printed_is_not_let_in() -> None:
+    hello = step_pb2.WorkerMessage(hello=PaperWorker().hello("w\n2026 ERROR all is lost"))
+    with pytest.raises(BadMessage, match="cannot be printed"):
+        decode(hello.SerializeToString(), "")

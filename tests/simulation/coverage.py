@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed")
+STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed", "logits no numbers")
 WORLD_FAULTS = (
     "connection reset",
     "connection dark",

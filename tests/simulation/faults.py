@@ -129,7 +129,7 @@ class Faults:
             return None
         kind = draw.choice(self._of_steps)
         world.note_fault(kind)
-        station.connection.is_blameless = False
+        station.connection.is_blameless &= kind == "logits no numbers"
         return kind
 
     # one kind after the other -----------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Network:
         self._coverage = coverage
         self._inbox: list[tuple[bytes, bytes]] = []
         self._is_woken = False
+        self._has_lost_a_peer = False
 
     # the loop's side --------------------------------------------------------------------------------------------------
 
@@ -93,6 +94,10 @@ class Network:
     def wake(self) -> None:
         self._is_woken = True
 
+    def has_lost_a_peer(self) -> bool:
+        found, self._has_lost_a_peer = self._has_lost_a_peer, False
+        return found
+
     # the stations' side -----------------------------------------------------------------------------------------------
 
     def connect(self, hearer: Hearer) -> Connection:
@@ -107,6 +112,7 @@ class Network:
     def close(self, connection: Connection) -> None:
         """What is on its way up still arrives."""
         connection.is_open = False
+        self._has_lost_a_peer = self._is_woken = True
 
     def stand_still(self, seconds: float) -> None:
         """The whole machine stops for a while, frames under way too."""

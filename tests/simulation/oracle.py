@@ -36,6 +36,8 @@ class Asked:
     """When a row of it was first planned."""
     num_cached: int = 0
     preemptions: int = 0
+    has_no_numbers: bool = False
+    """A worker had no token for one of its branches."""
     failures: int = 0
     """Failed steps that had a row of it."""
     failures_alone: int = 0
@@ -158,6 +160,8 @@ class Oracle:
                 return asked.is_cancelled
             case FinishReason.DEADLINE:
                 return asked.is_overdue(now)
+            case FinishReason.NO_NUMBERS:
+                return asked.has_no_numbers
             case FinishReason.FAILED:
                 return asked.failures >= self._max_faults and asked.failures_alone >= self._max_faults - 1
         return False

@@ -254,6 +254,8 @@ class Station:
             self.paper.last_step = last_step
             return self._nack(plan, Nack.REASON_FAILED)
         answer = Answer(tuple(tokens))
+        if fate == "logits no numbers" and tokens:
+            answer = Answer(tuple(-1 if self._draw.random() < 0.3 else token for token in tokens))
         if fate == "result malformed":
             answer = Answer(self._spoilt(tokens), is_sound=False)
         self.answers[self.epoch.counter, plan.step] = answer
@@ -270,7 +272,7 @@ class Station:
             case 1 if tokens:
                 return (*tokens[1:], VOCAB_SIZE)
             case 2 if tokens:
-                return (*tokens[1:], -1)
+                return (*tokens[1:], -2)
         return (*tokens, 0)
 
     def _nack(self, plan: step_pb2.StepPlan, reason: "Nack.Reason") -> step_pb2.WorkerMessage:

@@ -153,8 +153,9 @@ class WatchedCore(Core):
             for worker in workers:
                 self._cover("flush", worker, (*worker.running, *worker.swapped, *self.waiting, *_ended(worker)))
         wrote: list[Written] = []
+        without_token: set[str] = set()
         if isinstance(event, events.StepDone):
-            wrote = self._check_answer(event)
+            wrote, without_token = self._check_answer(event), self._note_no_numbers(event)
         if isinstance(event, events.Rates) and min(event.copy_bytes_per_second, event.prefill_tokens_per_second) < 0:
             raise Violation(f"{event.worker} is said to copy backwards")
         if isinstance(event, events.StepDone | events.Nack):
@@ -169,11 +170,14 @@ class WatchedCore(Core):
             worker = self.workers[event.worker]
             workers = (worker,)
             self._known[worker.device], self._known[worker.host] = {}, {}
-        if wrote and self.settings.prefix_cache:
+        if wrote and self.settings.prefix_cache and not without_token:
             self._check_published(event, wrote)
-        is_flush = isinstance(event, events.Flush)
+        is_flush = isinstance(event, events.Flush) or bool(without_token)
         self._check(workers, (row.request for row in wrote), wrote, is_flush=is_flush)
-        return self._heard(outputs, now)
+        self._heard(outputs, now)
+        if not without_token.isdisjoint(self.oracle.live):
+            raise Violation(f"of {without_token} a row had no token, and not all of them have ended")
+        return outputs
 
     def _is_stale(self, event: "events.StepDone | events.Nack") -> bool:
         """Whether it speaks of a step that is not the one to be answered (or, for a Nack, of one answered already)."""
@@ -266,8 +270,12 @@ class WatchedCore(Core):
             self._count_failures(worker)
         plan = worker.in_flight[0]
         if answer[1]:
-            for sequence, count in zip(plan.rows, plan.row_tokens, strict=True):
-                if sequence.state is not SequenceState.DONE:
+            ends = self._without_token(event, plan)
+            for place, (sequence, count, _) in enumerate(laws.rows_of(plan)):
+                is_alive = sequence.state is not SequenceState.DONE and place <= ends.get(
+                    sequence.request.spec.id, place
+                )
+                if is_alive and sequence in plan.rows:
                     self.num_prompt_tokens += sum(
                         position < sequence.num_prompt
                         for position in range(sequence.computed, sequence.computed + count)
@@ -277,6 +285,29 @@ class WatchedCore(Core):
             for s, count, _ in laws.rows_of(plan)
             if s.state is not SequenceState.DONE
         ] + [Written("", "", [], [], 0, 0, arrival) for arrival in plan.arrivals]
+
+    def _note_no_numbers(self, event: events.StepDone) -> set[str]:
+        """Live requests of which a row has no token: they have to end."""
+        worker = self.workers.get(event.worker)
+        if worker is None or self._is_stale(event):
+            return set()
+        answer = self.stays[event.worker].answer(event.step)
+        if answer is None or not answer[1]:
+            return set()
+        found = set(self._without_token(event, worker.in_flight[0]))
+        for name in found:
+            self.oracle.asked[name].has_no_numbers = True
+        return found
+
+    @staticmethod
+    def _without_token(event: events.StepDone, plan: StepPlan) -> dict[str, int]:
+        """Live requests of which a row has no token, and at which place of the plan the first such row is."""
+        found: dict[str, int] = {}
+        tokens = iter(event.tokens)
+        for place, (sequence, _, is_sampled) in enumerate(laws.rows_of(plan)):
+            if is_sampled and next(tokens) == events.NO_TOKEN and sequence.state is not SequenceState.DONE:
+                found.setdefault(sequence.request.spec.id, place)
+        return found
 
     def _note_seen(self, plan: StepPlan, waiting: list[Sequence]) -> None:
         for what, happened in (

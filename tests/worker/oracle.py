@@ -17,10 +17,16 @@ def load_oracle(path: Path) -> Any:
 
 
 @torch.inference_mode()
-def greedy(model: Any, prompt: list[int], count: int) -> list[int]:
+def greedy(model: Any, prompt: list[int], count: int, *, use_cache: bool = True) -> list[int]:
+    """`use_cache` False: every token from the whole sequence."""
     ids = torch.tensor([prompt])
     out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count, do_sample=False
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=count,
+        min_new_tokens=count,
+        do_sample=False,
+        use_cache=use_cache,
     )
     answer: list[int] = out[0, len(prompt) :].tolist()
     return answer

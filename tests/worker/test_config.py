@@ -59,8 +59,9 @@ def test_bad_flags_are_refused(flags: list[str], sentence: str) -> None:
 def test_loopback_needs_no_keys_and_another_machine_does() -> None:
     for address in ("tcp://127.0.0.1:5", "tcp://localhost:5", "tcp://[::1]:5", "ipc:///run/x"):
         read_flags(["--model", "m", "--scheduler", address])
-    with pytest.raises(ConfigError, match="the link is not encrypted"):
-        read_flags(["--model", "m", "--scheduler", "tcp://scheduler:5555"])
+    for address in ("scheduler:5555", "127.example.org:5", "127.0.0.1.example.org:5", "0.0.0.0:5", "[::]:5", "*:5"):
+        with pytest.raises(ConfigError, match="the link is not encrypted"):
+            read_flags(["--model", "m", "--scheduler", f"tcp://{address}"])
 
 
 def test_a_configuration_made_in_code_is_checked_too() -> None:

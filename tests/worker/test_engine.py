@@ -28,6 +28,7 @@ Make = Callable[..., Runner]
 PROMPT = list(range(3, 40))
 FORMATS = [("reference", "float32"), ("reference", "bfloat16")]
 FORMATS += [("cpu", name) for name in ("float32", "bfloat16", "int8", "int8_groups", "int4")] if CPU else []
+FORMATS += [("triton", name) for name in ("bfloat16", "fp8", "int8", "int8_groups", "int4")]
 
 
 def prepared(model: Path, folder: Path, *, kernels: str = "reference", weights: str = "float32") -> Path:

@@ -168,12 +168,12 @@ def test_an_environment_that_does_not_fit_is_refused(changes: dict[str, str], se
 GROUP_OF_TWO = """
 import signal, sys
 from datetime import timedelta
-from octavo_worker.__main__ import refuse_unpickling
+from octavo.audit import refuse_unpickling
 from octavo_worker.errors import GroupLost
 from octavo_worker.group import ranks as module, seat as seats
 from octavo_kernels.ops import pick
 import os, torch
-sys.addaudithook(refuse_unpickling)
+refuse_unpickling()
 module.EXCHANGE = timedelta(seconds=1)
 seat, children = seats.seat_from(os.environ, 2), None
 if seat.is_first:

@@ -1,6 +1,5 @@
 """The decoder against transformers on a tiny model, and on SmolLM2 from its GGUF file."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,26 +41,6 @@ def test_logits_and_greedy_ids_equal_those_of_transformers(
     make_runner: Make, shape: dict[str, Any], tmp_path: Path
 ) -> None:
     path = make_tiny_model(tmp_path, **shape)
-    same_answers(make_runner(model=path), path)
-
-
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "linear", "factor": 4.0},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    ],
-)
-def test_scaled_rope_equals_that_of_transformers(make_runner: Make, scaling: dict[str, object], tmp_path: Path) -> None:
-    path = make_tiny_model(tmp_path)
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | {"rope_scaling": scaling}))
     same_answers(make_runner(model=path), path)
 
 

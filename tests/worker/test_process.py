@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.router import Router
+from tests.worker.test_custom_ops import PACKAGE
 
 
 @pytest.fixture
@@ -54,6 +55,18 @@ def test_a_worker_without_cpu_kernels_says_so_in_one_line_and_runs(
     assert "python -m octavo_kernels.cpu.compile" in err
 
 
+def test_a_worker_serves_with_ops_of_a_package_and_says_so(
+    router: Router, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((*sys.path, str(PACKAGE))))
+    process = spawn("--model", tiny, "--scheduler", router.address, "--pages", 12, "--ops", "plain")
+    assert router.welcome().kernels.endswith("+plain")
+    router.receive("heartbeat")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
 def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> None:
     read, write = os.pipe()
     process = spawn("--model", tiny, "--scheduler", router.address, "--pages", 12, "--lifeline", read, pass_fds=(read,))
@@ -91,9 +104,9 @@ def test_bad_input_ends_with_two_and_one_sentence(flags: list[str], sentence: st
 def test_unpickling_is_refused_in_a_worker() -> None:
     code = (
         "import io, pickle, sys\n"
-        "from octavo_worker.__main__ import refuse_unpickling\n"
+        "from octavo.audit import refuse_unpickling\n"
         "data = pickle.dumps(print)\n"
-        "sys.addaudithook(refuse_unpickling)\n"
+        "refuse_unpickling()\n"
         "pickle.loads(data)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

@@ -9,6 +9,8 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from octavo.audit import refuse_unpickling
+
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import WorkerError
 from octavo_worker.flags import read_flags
@@ -18,15 +20,8 @@ from octavo_worker.flags import read_flags
 THREADS_SLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def refuse_unpickling(event: str, _: tuple[object, ...]) -> None:
-    """Audit hook. Nothing a worker reads is a pickle; if some library tries, it must not get far."""
-    if event == "pickle.find_class":
-        raise RuntimeError("unpickling is refused in this process")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker; the exit code."""
-    sys.addaudithook(refuse_unpickling)
     on_signal(lambda: sys.exit(0))  # until there is somebody to say Goodbye to
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -78,4 +73,5 @@ def serve(config: WorkerConfig) -> None:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

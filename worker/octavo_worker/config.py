@@ -25,6 +25,7 @@ class WorkerConfig:
     weights: str = "auto"  # their format; auto: as dtype
     kv_dtype: str = "auto"  # of K and V in pages; auto: as dtype
     kernels: str | None = None
+    ops: str | None = None  # entry point of a package that replaces some of them
     invariant: bool = False
     page_size: int = 16
     pages: int | None = None  # usable device pages; else from the two below

@@ -33,7 +33,8 @@ class Engine:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_manifest(path)
-        self.architecture = from_huggingface(read_json(path / CONFIG))
+        self.config = read_json(path / CONFIG)
+        self.architecture = from_huggingface(self.config)
 
     def settle(self, config: WorkerConfig) -> WorkerConfig:
         """The configuration with what the folder was made for where it says nothing. Raises ConfigError."""

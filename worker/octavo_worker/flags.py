@@ -1,6 +1,7 @@
 """Command line of the worker."""
 
 import argparse
+import ipaddress
 import os
 import socket
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def read_flags(arguments: Sequence[str]) -> WorkerConfig:
     if not config.wants_curve and not is_local(config.scheduler):
         raise ConfigError(
             f"{config.scheduler} is another machine and the link is not encrypted; give --curve-key and "
-            "--curve-server-key (python -m octavo_scheduler.keys makes them)"
+            "--curve-server-key (octavo keys makes them)"
         )
     if config.lifeline is not None and not is_open(config.lifeline):
         raise ConfigError(f"--lifeline {config.lifeline} is no open file descriptor")
@@ -48,7 +49,12 @@ def is_open(descriptor: int) -> bool:
 def is_local(address: str) -> bool:
     """Whether an address stays on this machine."""
     host = address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    return address.startswith("ipc://") or host in ("localhost", "::1") or host.startswith("127.")
+    if address.startswith("ipc://") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, of which only a resolver knows where it leads
+        return False
 
 
 def parser() -> Parser:
@@ -62,6 +68,7 @@ def parser() -> Parser:
     add("--weights", help=f"format of the weights: {', '.join(WEIGHTS)}; auto: as --dtype")
     add("--kv-dtype", help=f"of K and V in pages: {', '.join(KV_DTYPES)}; auto: as --dtype")
     add("--kernels", help="name of the kernels; default: the best for the device")
+    add("--ops", metavar="NAME", help="ops that an installed package replaces, by the name of its entry point")
     add("--invariant", action="store_true", help="bits independent of batch and chunking; slow")
     add("--page-size", type=int, help="tokens a page (16)")
     pages = made.add_mutually_exclusive_group()

@@ -10,6 +10,7 @@ Every message in and out carries the epoch of Welcome; others are counted and dr
 
 import math
 import os
+import struct
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import zmq
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2 as wire
 from zmq.auth import load_certificate
+from zmq.utils import z85
 
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError, JoinRefused, PlanRefused, Reason
@@ -32,6 +34,7 @@ HELLO_SECONDS = 5.0  # without an answer for so long, dial again
 MOST_PENDING = 2  # plans in flight, as the scheduler has them
 LOOK_SECONDS = 50e-6  # between two looks at a device that computes
 GOODBYE_MILLISECONDS = 500  # to get the last message out
+CURVE_KEY_BYTES = 32
 
 SOCKET_OPTIONS = {
     zmq.LINGER: 0,
@@ -270,8 +273,13 @@ def load_keys(path: Path, *, is_secret: bool) -> tuple[bytes, bytes]:
     """(public, secret) of a key file. Raises ConfigError."""
     try:
         public, secret = load_certificate(path)
+        lengths = {len(z85.decode(key)) for key in (public, secret) if key is not None}
     except (OSError, ValueError) as error:
         raise ConfigError(f"key file {path} cannot be read: {error}") from error
+    except (KeyError, struct.error):  # what z85 makes of characters that are none of its own
+        lengths = set()
+    if lengths != {CURVE_KEY_BYTES}:
+        raise ConfigError(f"key file {path} holds no CURVE key of {CURVE_KEY_BYTES} bytes")
     if is_secret and secret is None:
         raise ConfigError(f"key file {path} holds no secret key; give the one that ends in .key_secret")
     return public, secret or b""

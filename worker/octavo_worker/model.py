@@ -49,7 +49,8 @@ class Decoder:
     ) -> None:
         self.weights, self.ops, self.activations = weights, ops, activations
         self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
-        self.cos, self.sin = map(ops.share, tables(weights.rope_frequencies, max_context))
+        angles = tables(weights.rope_frequencies, max_context, weights.architecture.rope.magnitude)
+        self.cos, self.sin = map(ops.share, angles)
         self.logits = activations.logits
         self.replay = ops.capture(step, self.forward)
 
@@ -70,7 +71,8 @@ class Decoder:
         ops.rms_norm(rows, a.added if index else None, a.residual, layer.attention_norm, eps, a.normed)
         ops.linear(rows, a.normed, layer.qkv, a.qkv)
         ops.rope_and_write(a.qkv, self.cos, self.sin, self.pool, index, step)
-        ops.attention(a.qkv, self.pool, index, step, a.attended)
+        window = self.weights.architecture.windows[index]
+        ops.attention(a.qkv, self.pool, index, step, a.attended, window=window)
         ops.linear(rows, a.attended, layer.output, a.added)
         ops.all_reduce(rows, a.added)
 

@@ -1,10 +1,12 @@
 """What a worker computes in."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from hashlib import sha256
+from typing import Any
 
-from octavo_kernels import cpu
+from octavo_kernels import cpu, custom
 from octavo_kernels.ops import KernelsUnavailable, Ops, pick
 
 from octavo_worker.config import WorkerConfig
@@ -16,6 +18,12 @@ NO_CPU_KERNELS = (
 )
 
 
+OUT_OF_RANGE = (
+    "octavo worker: this model was made in bfloat16 and numbers in float16 end at 65,504; where answers end with an error, "
+    "try --dtype bfloat16 or float32"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
     """Names of dtypes and formats, as in Ops."""
@@ -23,10 +31,11 @@ class Precision:
     dtype: str  # of activations
     weights: str
     cache: str  # of K and V
+    ops: str = ""  # name and version of ops of somebody's own
 
     def digest(self, weights: bytes) -> bytes:
-        """SHA-256 of all that answers follow from: the weights' own digest and the precision."""
-        return sha256("/".join((weights.hex(), *astuple(self))).encode()).digest()
+        """SHA-256 of all that answers follow from: the weights' own digest, the precision, ops that are not ours."""
+        return sha256("/".join((weights.hex(), *filter(None, astuple(self)))).encode()).digest()
 
 
 def choose(config: WorkerConfig, ops: Ops) -> Precision:
@@ -36,6 +45,7 @@ def choose(config: WorkerConfig, ops: Ops) -> Precision:
         dtype=dtype,
         weights=one_of("--weights", config.weights, dtype, ops.formats, ops),
         cache=one_of("--kv-dtype", config.kv_dtype, dtype, ops.cache_dtypes, ops),
+        ops=custom.identity(config.ops) if config.ops else "",
     )
 
 
@@ -46,6 +56,13 @@ def one_of(flag: str, asked: str, default: str, choices: tuple[str, ...], ops: O
     return value
 
 
+def warn_of_range(precision: Precision, config: Mapping[str, Any]) -> None:
+    """Say so where a model whose numbers were made in bfloat16 is computed in float16, which ends at 65,504."""
+    made = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    if made == "bfloat16" and "float16" in (precision.dtype, precision.weights, precision.cache):
+        print(OUT_OF_RANGE, file=sys.stderr)
+
+
 def pick_kernels(config: WorkerConfig) -> Ops:
     """Says so where the slow ones are taken for want of others. Raises ConfigError."""
     if config.device != "cpu" and config.device.partition(":")[0] != "cuda":
@@ -53,8 +70,12 @@ def pick_kernels(config: WorkerConfig) -> Ops:
     if config.device == "cpu" and config.kernels is None and not cpu.is_built():
         print(NO_CPU_KERNELS, file=sys.stderr)
     try:
-        return pick(
+        ops = pick(
             config.device, config.kernels, dtype=config.dtype, invariant=config.invariant, threads=config.threads
         )
     except KernelsUnavailable as error:
         raise ConfigError(str(error)) from error
+    try:
+        return custom.customise(ops, config.ops) if config.ops else ops
+    except KernelsUnavailable as error:
+        raise ConfigError(f"--ops: {error}") from error

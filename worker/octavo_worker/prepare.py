@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from octavo.audit import refuse_unpickling
+
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import write_engine
 from octavo_worker.errors import ConfigError, ModelError, WorkerError
@@ -63,4 +65,5 @@ def parser() -> Parser:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from octavo_kernels.ops import Fetched, Geometry, Ops
 
+from octavo_worker.architecture import Architecture
 from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, read_plan, write_hello, write_result
 from octavo_worker.cache import open_cache
 from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
-from octavo_worker.errors import PlanRefused, Reason
+from octavo_worker.errors import ConfigError, PlanRefused, Reason
 from octavo_worker.group.alone import ALONE, Group
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Activations, Decoder
-from octavo_worker.precision import Precision, choose, pick_kernels
+from octavo_worker.precision import Precision, choose, pick_kernels, warn_of_range
 from octavo_worker.slots import Counts, Slots
 from octavo_worker.source import open_source
 from octavo_worker.step import fill, new_step, shared
@@ -195,10 +196,20 @@ def build_runner(
     config = engine.settle(config) if engine else config
     ops = group.joined(pick_kernels(config))
     precision = choose(config, ops)
-    weights = (
-        engine.load(ops) if engine else load(open_source(config.model), ops, precision.weights, progress, group.shard)
-    )
+    source = engine or open_source(config.model)
+    warn_of_range(precision, source.config)
+    if isinstance(source, Engine):
+        weights = source.load(ops)
+    else:
+        weights = load(source, ops, precision.weights, progress, group.shard)
     a = weights.architecture
     geometry = Geometry(config.page_size, a.layers, a.kv_heads, a.head_dim, precision.cache)
-    max_context = min(config.max_context or a.max_context, a.max_context)
-    return make(config, weights, ops, precision, geometry, max_context, group)
+    return make(config, weights, ops, precision, geometry, context_of(config, a), group)
+
+
+def context_of(config: WorkerConfig, architecture: Architecture) -> int:
+    """Tokens of the longest sequence, at most as many as the model's positions reach. Raises ConfigError."""
+    most = architecture.max_context
+    if (config.max_context or 0) > most:
+        raise ConfigError(f"--max-context {config.max_context} is more than the model's positions reach: {most} tokens")
+    return config.max_context or most

@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from octavo_kernels.ops import Blocks
+from octavo_kernels.int4 import Int4, below
+from octavo_kernels.ops import Blocks, Values
 
 from octavo_worker.architecture import Architecture, from_gguf, from_huggingface
 from octavo_worker.errors import ModelError
 from octavo_worker.folder import Folder
+from octavo_worker.quantised import quantised_name, reader_of
 
-Tensor: TypeAlias = np.ndarray | Blocks
+Tensor: TypeAlias = Values
 """float32, or a matrix that is quantised already."""
 
 
@@ -25,6 +27,7 @@ class Source(Protocol):
 
     def has(self, name: str) -> bool: ...
     def read(self, name: str) -> Tensor: ...
+    def left_over(self, taken: set[str]) -> list[str]: ...  # tensors that would change the answer, had they been taken
     def rope_frequencies(self) -> np.ndarray: ...
 
 
@@ -34,20 +37,34 @@ class FolderSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.folder = Folder(path)
-        self.config = self.folder.config
+        self.config = dict(self.folder.config)
+        self.read_quantised = reader_of(self.config.pop("quantization_config", None))
         self.architecture = from_huggingface(self.config)
         self.files = [path / "config.json", *self.folder.weight_files]
         self.is_tied = bool(self.config.get("tie_word_embeddings", False))
 
     def has(self, name: str) -> bool:
-        return name in self.folder.shard_of
+        return name in self.folder.shard_of or quantised_name(name) in self.folder.shard_of
 
     def read(self, name: str) -> Tensor:
-        return self.folder.read(name)
+        if name in self.folder.shard_of or self.read_quantised is None:
+            return self.folder.read(name)
+        return self.read_quantised(self.folder, name.removesuffix(".weight"))
+
+    def left_over(self, taken: set[str]) -> list[str]:
+        stems = {quantised_name(name).removesuffix("qweight") for name in taken} if self.read_quantised else set[str]()
+        unused = [
+            name for name in self.folder.shard_of if name not in taken and name.rpartition(".")[0] + "." not in stems
+        ]
+        ignored = (*TABLES, "lm_head.weight") if self.is_tied else TABLES
+        return sorted(name for name in unused if not name.endswith(ignored))
 
     def rope_frequencies(self) -> np.ndarray:
         return self.architecture.rope.frequencies(self.architecture.head_dim)
 
+
+TABLES = ("rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached")
+"""Which old checkpoints hold, and which follow from config.json."""
 
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
@@ -101,14 +118,20 @@ class GgufSource:
             return unpermute(tensor, self.architecture.kv_heads)
         return tensor
 
+    def left_over(self, taken: set[str]) -> list[str]:
+        return sorted(set(self.file.places) - {gguf_name(name) for name in taken} - {"rope_freqs.weight"})
+
     def rope_frequencies(self) -> np.ndarray:
         frequencies = self.architecture.rope.frequencies(self.architecture.head_dim)
         if "rope_freqs.weight" in self.file.places:  # Llama 3's scaling, as divisors
-            frequencies = frequencies / floats(self.file.read("rope_freqs.weight"))
+            divisors = floats(self.file.read("rope_freqs.weight"))
+            if divisors.shape != frequencies.shape or not (divisors > 0).all():
+                raise ModelError(f"{self.path} has rope_freqs.weight that do not fit its heads")
+            frequencies = frequencies / divisors
         return frequencies
 
 
-def unpermute(tensor: Tensor, heads: int) -> Tensor:
+def unpermute(tensor: np.ndarray | Blocks, heads: int) -> np.ndarray | Blocks:
     """GGUF interleaves the two halves of each query and key head, to rotate pairs; put them side by side again."""
     if isinstance(tensor, Blocks):
         return Blocks(tensor.kind, unpermuted(tensor.data, heads))
@@ -121,11 +144,16 @@ def unpermuted(rows: np.ndarray, heads: int) -> np.ndarray:
 
 def floats(tensor: Tensor) -> np.ndarray:
     """In float32."""
-    return tensor.floats() if isinstance(tensor, Blocks) else tensor
+    return tensor if isinstance(tensor, np.ndarray) else tensor.floats()
 
 
 def joined(tensors: list[Tensor]) -> Tensor:
-    """One below the other; as blocks if all are blocks of one kind."""
+    """One below the other; quantised if all are blocks of one kind, or have the same groups."""
+    if len(tensors) == 1:
+        return tensors[0]
+    groups = [tensor for tensor in tensors if isinstance(tensor, Int4)]
+    if len(groups) == len(tensors) and all(np.array_equal(each.group_of, groups[0].group_of) for each in groups):
+        return below(groups)
     blocks = [tensor for tensor in tensors if isinstance(tensor, Blocks)]
     if len(blocks) == len(tensors) and len({each.kind for each in blocks}) == 1:
         return Blocks(blocks[0].kind, np.concatenate([each.data for each in blocks]))

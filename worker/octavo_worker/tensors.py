@@ -20,6 +20,7 @@ from octavo_worker.errors import ModelError
 ALIGNMENT = 64
 NUMPY = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I8": "i1", "U8": "u1"}
 FLOATS = ("F32", "F16", "BF16")
+MAX_HEADER_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,14 @@ class TensorFile:
     def __init__(self, path: Path, room: Callable[[int], np.ndarray] | None = None) -> None:
         self.path = path
         try:
+            check_header(path)
             with safe_open(path, framework="numpy"):  # compares the header with the file's size, overlaps and gaps too
                 pass
             with path.open("rb") as file:
                 self.data = (
                     mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if room is None else read_into(room, file)
                 )
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, ValueError) as error:
             raise ModelError(f"{path} is not a whole safetensors file: {error}") from error
         size = int.from_bytes(bytes(self.data[:8]), "little")
         header = json.loads(bytes(self.data[8 : 8 + size]))
@@ -74,6 +76,14 @@ class TensorFile:
         if dtype == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32, copy=False)
+
+
+def check_header(path: Path) -> None:
+    """Raises ValueError for a header that nobody should begin to parse: it is parsed whole."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {size} bytes; {MAX_HEADER_BYTES} is the most")
 
 
 def read_into(room: Callable[[int], np.ndarray], file: BinaryIO) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from octavo_kernels.ops import Array, Blocks, Ops, Weight
+from octavo_kernels.ops import Array, Ops, Weight
 
 from octavo_worker.architecture import Architecture
 from octavo_worker.errors import ModelError
@@ -47,8 +47,8 @@ class Weights:
 
 
 def load(source: Source, ops: Ops, format: str, progress: Progress, shard: Shard = WHOLE) -> Weights:
-    """Read everything and pack what belongs to this rank, matrix by matrix. Raises ModelError if a tensor is missing or has
-    another shape than the architecture says, ConfigError if the model cannot be shared out so."""
+    """Read everything and pack what belongs to this rank, matrix by matrix. Raises ModelError if a tensor is missing, has
+    another shape than the architecture says, or is of no use, ConfigError if the model cannot be shared out so."""
     a, own, reader = source.architecture, shard.of(source.architecture, format), Reader(source, ops, format, shard)
 
     def layer(index: int) -> Layer:
@@ -59,7 +59,7 @@ def load(source: Source, ops: Ops, format: str, progress: Progress, shard: Shard
     embedding = reader.reading({EMBEDDING: all_of(a.vocab)})
     shares = source.is_tied and reader.rotation is None and shard.size == 1
     head = {EMBEDDING if source.is_tied else HEAD: shard.vocabulary(a)}
-    return Weights(
+    weights = Weights(
         architecture=own,
         embedding=embedding,
         layers=[layer(index) for index in range(a.layers)],
@@ -68,6 +68,9 @@ def load(source: Source, ops: Ops, format: str, progress: Progress, shard: Shard
         rope_frequencies=source.rope_frequencies(),
         digest=shard.digest(digest_of(source.files), format),
     )
+    if strange := source.left_over(reader.taken):
+        raise ModelError(f"{source.path} has tensors that this decoder has no use for, {strange[0]!a} among them")
+    return weights
 
 
 class Reader:
@@ -77,6 +80,7 @@ class Reader:
     def __init__(self, source: Source, ops: Ops, format: str, shard: Shard) -> None:
         self.source, self.ops, self.format, self.shard = source, ops, format, shard
         self.rotation = rotation(source.architecture.hidden) if format in ROTATED else None
+        self.taken: set[str] = set()
 
     def layer(self, index: int) -> Layer:
         """All of one layer."""
@@ -125,8 +129,8 @@ class Reader:
         return rows, None if bias is None else np.concatenate(bias)
 
     def format_of(self, rows: Tensor) -> str:
-        """Where 4 bits are asked for, what the file holds in blocks keeps its values, in 4 bits or 8."""
-        return rows.format if self.format == "int4" and isinstance(rows, Blocks) else self.format
+        """Where 4 bits are asked for, what the file holds in blocks or groups keeps its values, in 4 bits or 8."""
+        return rows.format if self.format == "int4" and not isinstance(rows, np.ndarray) else self.format
 
     def norm(self, name: str) -> Array:
         """What the kernels multiply by: ones, where the weight went into the matrices behind the norm."""
@@ -139,6 +143,7 @@ class Reader:
     def take(self, name: str, *shape: int) -> Tensor:
         if not self.source.has(name):
             raise ModelError(f"{self.source.path} lacks tensor {name}")
+        self.taken.add(name)
         tensor = self.source.read(name)
         if tensor.shape != shape:
             raise ModelError(f"tensor {name} of {self.source.path} has shape {tensor.shape}, expected {shape}")

@@ -30,13 +30,16 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--address", default=DEFAULT_ADDRESS, help="HOST:PORT or unix:PATH (default: %(default)s)")
     group.add_argument("--ca-file", help="certificates to trust, PEM; turns TLS on for a local address too")
     group.add_argument("--token-file", help="file with the bearer token")
+    group.add_argument("--cert-file", help="this client's own certificate, PEM, for a server that asks for it")
+    group.add_argument("--key-file", help="its private key, PEM")
     group.add_argument("--served-model", default="", metavar="NAME", help="needed only where several are served")
     group.add_argument("--timeout", type=float, help="seconds for the whole call (default: no limit)")
 
 
 def open_client(args: argparse.Namespace) -> Client:
     """Opens the client that the flags of add_server() describe."""
-    return Client(args.address, ca_file=args.ca_file, token_file=args.token_file, model=args.served_model)
+    files = {name: getattr(args, name) for name in ("ca_file", "token_file", "cert_file", "key_file")}
+    return Client(args.address, model=args.served_model, **files)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,9 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--max-chunk", "N", "most prompt tokens of one sequence in a step"),
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
     ("--no-prefix-cache", None, "compute every prompt from its first token"),
-    ("--token-file", "FILE", "ask clients for a bearer token of this file"),
+    ("--admin-listen", "ADDRESS", "where administrators are served (default: at --listen, with clients)"),
+    ("--token-file", "FILE", "ask clients for a bearer token of this file, one a line"),
+    ("--admin-token-file", "FILE", "tokens of administrators; without it clients with a token cannot administrate"),
     ("--record", "FILE", "record what the scheduling core does, for octavo replay"),
     ("--record-tokens", None, "with token ids, tenants and salts as they are"),
 )
@@ -30,6 +32,7 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--weights", "NAME", "format of the weights: auto, float32, bfloat16, int8 or int4"),
     ("--kv-dtype", "NAME", "dtype of K and V in pages: auto, float32, bfloat16, float16 or int8"),
     ("--kernels", "NAME", "implementation of the kernels"),
+    ("--ops", "NAME", "attention or other ops of an installed package (entry points octavo.ops)"),
     ("--page-size", "N", "tokens of a page (default: 16)"),
     ("--pages", "N", "device pages"),
     ("--kv-cache-memory", "SIZE", "memory of the device pages, like 2GiB"),
@@ -38,12 +41,14 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--host-pages", "N", "pages of the host tier"),
     ("--swap-space", "SIZE", "or their memory, like 1GiB"),
     ("--max-slots", "N", "sequences that a worker can run at once (default: 64)"),
-    ("--max-context", "N", "longest sequence, in tokens"),
     ("--threads", "N", "threads that a worker computes with (default: one a core)"),
     ("--tensor-parallel-size", "N", "processes that a worker is made of; they share each matrix and the KV heads"),
     ("--invariant", None, "same bits for a row in any batch and chunking"),
 )
-SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (("--max-step-tokens", "N", "most tokens of one step"),)
+SHARED_FLAGS: tuple[tuple[str, str | None, str], ...] = (
+    ("--max-step-tokens", "N", "most tokens of one step"),
+    ("--max-context", "N", "longest sequence, in tokens"),
+)
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -39,6 +39,7 @@ def open_door(team: Team) -> Ops:
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
         capture=team.capture,
+        call=team.call,
         prepare=lambda step: None,
         **on_rows(team),
         **on_sequences(team),
@@ -120,26 +121,37 @@ def on_sequences(team: Team) -> dict[str, Callable[..., Any]]:
     def attention(
         qkv: Array, pool: Array, layer: int, step: Step, out: Array, *, window: int = 0, softcap: float = 0.0
     ) -> None:
-        if window or softcap:
-            raise NotImplementedError("these kernels have no sliding window and no cap of scores")
         geometry, arrays, rows = geometry_of(step.geometry), step_of(step), matrix(out)
-        heads = rows.width // step.geometry.head_dim
-        arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, heads, layer)
+        how = (rows.width // step.geometry.head_dim, layer, window, softcap)
+        arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, *how)
         team.do("attention", arguments, qkv, pool, geometry, arrays, step, out)
 
     def sample(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:
         columns, arrays = sampling_of(sampling), step_of(step)
-        if logits.shape[1] > c.MAX_VOCABULARY:
-            raise ValueError(f"a vocabulary of {logits.shape[1]} tokens; these kernels sample from {c.MAX_VOCABULARY}")
+        check_vocabulary(logits)
         arguments = c.Sample(matrix(logits), pointer(columns), pointer(arrays), address(out))
         team.do("sample", arguments, logits, sampling, columns, arrays, step, out)
+
+    def logprobs(logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None:
+        check_vocabulary(logits)
+        arrays = step_of(step)
+        where = (address(tokens), address(values), address(ids))
+        arguments = c.Logprobs(matrix(logits), pointer(arrays), *where, values.shape[1] - 1)
+        team.do("logprobs", arguments, logits, step, arrays, tokens, values, ids)
 
     return {
         "take_tokens": take_tokens,
         "rope_and_write": rope_and_write,
         "attention": attention,
         "sample": sample,
+        "logprobs": logprobs,
     }
+
+
+def check_vocabulary(logits: Array) -> None:
+    """Raises ValueError if a row is too long."""
+    if logits.shape[1] > c.MAX_VOCABULARY:
+        raise ValueError(f"a vocabulary of {logits.shape[1]} tokens; these kernels sample from {c.MAX_VOCABULARY}")
 
 
 def move_pages(team: Team, source: Array, source_ids: np.ndarray, target: Array, target_ids: np.ndarray) -> None:

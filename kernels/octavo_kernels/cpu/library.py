@@ -23,6 +23,7 @@ OPERATIONS = (
     "attention",
     "silu_mul",
     "sample",
+    "logprobs",
     "move_pages",
     "zero_pages",
     "pack",
@@ -149,6 +150,8 @@ class Attention(ctypes.Structure):
         ("out", Matrix),
         ("heads", c_int32),
         ("layer", c_int32),
+        ("window", c_int32),
+        ("softcap", c_float),
     )
 
 
@@ -162,6 +165,17 @@ class Sample(ctypes.Structure):
         ("sampling", POINTER(SamplingArrays)),
         ("step", POINTER(StepArrays)),
         ("out", c_void_p),
+    )
+
+
+class Logprobs(ctypes.Structure):
+    _fields_ = (
+        ("logits", Matrix),
+        ("step", POINTER(StepArrays)),
+        ("tokens", c_void_p),
+        ("values", c_void_p),
+        ("ids", c_void_p),
+        ("num_best", c_int32),
     )
 
 

@@ -1,4 +1,4 @@
-"""Operations run at once, or are put on a tape that one call replays."""
+"""Operations run at once, or are put on a tape: one call of C replays each stretch of them between actions in Python."""
 
 import ctypes
 from collections.abc import Callable
@@ -33,14 +33,33 @@ class Team:
         entry = Entry(OPERATION[operation], ctypes.addressof(arguments))
         self.library.octavo_run(self.handle, pointer(entry), 1)
 
+    def call(self, action: Replay) -> None:
+        """Run an action now, or cut the tape here, so that it runs between two pieces each time."""
+        if self.recording is not None:
+            self.recording.cut(action)
+        else:
+            action()
+
     def capture(self, step: Step, body: Callable[[], None]) -> Replay:
-        """Call `body` once without running anything; the result runs all its operations in one call."""
+        """Call `body` once without running anything; the result runs all that it asked for, in order."""
         self.recording = tape = Tape()
         try:
             body()
         finally:
             self.recording = None
-        entries = (Entry * len(tape.entries))(*tape.entries)
+        parts = [self.runs(part, tape) if isinstance(part, list) else part for part in tape.parts if part != []]
+        if len(parts) == 1:
+            return parts[0]
+
+        def replay() -> None:
+            for part in parts:
+                part()
+
+        return replay
+
+    def runs(self, piece: list[Entry], tape: "Tape") -> Replay:
+        """What runs a piece of a tape in one call."""
+        entries = (Entry * len(piece))(*piece)
         first, count = cast(entries, POINTER(Entry)), len(entries)
 
         def replay(keep: tuple[object, ...] = (self, tape, entries)) -> None:
@@ -50,12 +69,18 @@ class Team:
 
 
 class Tape:
-    """Entries and everything that they point to."""
+    """Pieces, which are operations one after the other, actions between them, and everything that entries point to."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.piece: list[Entry] = []
+        self.parts: list[list[Entry] | Replay] = [self.piece]
         self.keep: list[object] = []
 
     def add(self, operation: str, arguments: ctypes.Structure, keep: tuple[object, ...]) -> None:
-        self.entries.append(Entry(OPERATION[operation], ctypes.addressof(arguments)))
+        self.piece.append(Entry(OPERATION[operation], ctypes.addressof(arguments)))
         self.keep.append((arguments, keep))
+
+    def cut(self, action: Replay) -> None:
+        """End the piece, and begin another behind the action."""
+        self.piece = []
+        self.parts += [action, self.piece]

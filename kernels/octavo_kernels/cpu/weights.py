@@ -9,7 +9,8 @@ import numpy as np
 from octavo_kernels.cpu import library as c
 from octavo_kernels.cpu.memory import NUMPY, address, new_buffer
 from octavo_kernels.cpu.tape import Team
-from octavo_kernels.ops import Array, Blocks, Weight
+from octavo_kernels.int4 import Int4
+from octavo_kernels.ops import Array, Blocks, Values, Weight
 
 PANEL = 32
 """Outputs of a panel."""
@@ -38,9 +39,9 @@ def parts_of(format: str, outputs: int, inputs: int) -> Parts:
     return parts
 
 
-def pack_weight(team: Team, matrix: np.ndarray | Blocks, bias: np.ndarray | None, format: str) -> Weight:
+def pack_weight(team: Team, matrix: Values, bias: np.ndarray | None, format: str) -> Weight:
     """Put a matrix into panels, quantising it if the format asks for that. Blocks keep their values in their own format."""
-    if isinstance(matrix, Blocks) and matrix.format != format:
+    if isinstance(matrix, Int4) or (isinstance(matrix, Blocks) and matrix.format != format):
         matrix = matrix.floats()
     data = np.ascontiguousarray(matrix.data if isinstance(matrix, Blocks) else matrix)
     outputs, inputs = matrix.shape

@@ -6,7 +6,7 @@ import torch
 
 from octavo_kernels.ops import Ops
 from octavo_kernels.prompt import prompt
-from octavo_kernels.reference import attention, dense, groups, memory, pages, sampling
+from octavo_kernels.reference import attention, dense, groups, logprobs, memory, pages, sampling
 
 TILE = 16  # rows of every operation in the invariant mode
 
@@ -47,6 +47,7 @@ def build(invariant: bool, threads: int) -> Ops:
         attention=attention.attention,
         silu_mul=dense.tiled_silu_mul(TILE) if invariant else dense.silu_mul,
         sample=sampling.sample_one_by_one if invariant else sampling.sample,
+        logprobs=logprobs.logprobs,
         zero_pages=pages.zero_pages,
         **prompt(pages.move_pages),
     )

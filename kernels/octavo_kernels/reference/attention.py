@@ -45,7 +45,9 @@ def attend(
             scores = (scores / softcap).tanh_() * softcap
         hide(scores, block.masked, width)
         if window:
-            hide(scores, out_of_window(block, group.position[:n], window), width)
+            past = out_of_window(block, group.position[:n], window)
+            hide(scores, past, width)
+            values.masked_fill_(past.all(3).transpose(2, 3), 0)
         fold(scores, values, top[:n], total[:n], mixed[:n])
     result = (mixed / total).view(rows, kv, shared, width, dim)
     return result.permute(0, 3, 1, 2, 4).reshape(rows, width, heads, dim)

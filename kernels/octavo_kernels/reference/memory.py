@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octavo_kernels.ops import Blocks, Geometry, Replay, Step, Weight
+from octavo_kernels.ops import Geometry, Replay, Step, Values, Weight
 
 DTYPES = {
     "float32": torch.float32,
@@ -43,9 +43,9 @@ class Matrix:
     bias: Tensor | None  # float32 [outputs]
 
 
-def pack(matrix: np.ndarray | Blocks, bias: np.ndarray | None, format: str) -> Weight:
+def pack(matrix: Values, bias: np.ndarray | None, format: str) -> Weight:
     """`data` [outputs, inputs] in the format, `bias` float32 [outputs]."""
-    floats = matrix.floats() if isinstance(matrix, Blocks) else matrix
+    floats = matrix if isinstance(matrix, np.ndarray) else matrix.floats()
     data = torch.tensor(floats, dtype=DTYPES[format])
     parts = {"data": data.view(NUMPY.get(data.dtype, data.dtype)).numpy()}
     if bias is not None:

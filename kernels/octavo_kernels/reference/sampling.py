@@ -15,6 +15,7 @@ from octavo_kernels.ops import Sampling, Step
 from octavo_kernels.reference.philox import uniform
 
 PURPOSE_TOKEN = 0
+NO_TOKEN = -1
 SHORTLIST = 256
 
 
@@ -36,17 +37,18 @@ def sample_one_by_one(logits: Tensor, sampling: Sampling, step: Step, out: Tenso
 
 
 def remember(slot: Tensor, sampling: Sampling, tokens: Tensor) -> None:
-    """Put each token at the end of its slot's history, where there is room."""
+    """Put each token that was drawn at the end of its slot's history, where there is room."""
     length = sampling.length[slot].long()
-    fits = length < sampling.history.shape[1]
+    fits = (length < sampling.history.shape[1]) & (tokens >= 0)
     sampling.history[slot[fits], length[fits]] = tokens[fits]
 
 
 def draw(logits: Tensor, slot: Tensor, sampling: Sampling, out: Tensor) -> None:
     """out [S]: a token for each row of logits [S, V], which belongs to this draw and changes."""
     penalise(logits, slot, sampling)
-    out.copy_(logits.argmax(-1))
-    warm = (sampling.temperature[slot] > 0).nonzero().squeeze(1)
+    is_sound = (logits < torch.inf).all(-1) & (logits > -torch.inf).any(-1)
+    out.copy_(torch.where(is_sound, logits.argmax(-1), NO_TOKEN))
+    warm = ((sampling.temperature[slot] > 0) & is_sound).nonzero().squeeze(1)
     if warm.numel():
         slot = slot[warm]
         below = logits[warm] - logits[warm].amax(-1, keepdim=True)  # so that no temperature makes the largest overflow
@@ -121,6 +123,5 @@ def invert(
 
     chosen = (upto <= (u * mass_of(num_kept))[:, None]).sum(-1)
     is_settled &= (chosen < width) | (num_kept <= width)
-    # Rounding may carry the draw past the end; a row of NaN has no end.
-    last = (torch.minimum(num_kept, (weight > 0).sum(-1)) - 1).clamp(min=0)
+    last = torch.minimum(num_kept, (weight > 0).sum(-1)) - 1  # rounding may carry the draw past the end
     return ranked.gather(1, torch.minimum(chosen, last)[:, None])[:, 0], is_settled

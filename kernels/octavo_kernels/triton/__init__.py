@@ -12,9 +12,9 @@ def build(device: str, invariant: bool) -> Ops:
         from octavo_kernels.triton.door import open_door
         from octavo_kernels.triton.paper import Paper
 
-        return open_door(Paper())
+        return open_door(Paper(), invariant=invariant)
 
     from octavo_kernels.triton.cuda import Cuda
     from octavo_kernels.triton.door import open_door
 
-    return open_door(Cuda(device))
+    return open_door(Cuda(device), invariant=invariant)

@@ -49,7 +49,7 @@ class CudaQueue:
 
     def launch(self, kernel: Any, grid: Grid, *arguments: object, **options: Any) -> None:
         with torch.cuda.stream(self.stream):
-            kernel[grid](*arguments, enable_fp_fusion=True, **options)
+            kernel[grid](*arguments, **({"enable_fp_fusion": True} | options))
 
     def do(self, action: Action) -> None:
         with torch.cuda.stream(self.stream):

@@ -5,12 +5,14 @@ to them wrongly. Here such values go through float32 and are rounded to nearest 
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 import triton.language as tl
 from numpy.typing import NDArray
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype, interpreter_builder
 
 Values = NDArray[Any]
@@ -20,7 +22,12 @@ NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.fl
 
 def install() -> None:
     """Mend the interpreter of this process. Triton takes it where TRITON_INTERPRET=1 when a kernel is defined."""
+    if isinstance(interpreter_builder, Exact):
+        return
     interpreter_builder.__class__ = Exact
+    # The language is made to interpret at every call of every function, which takes longer than most functions: once do.
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    interpreter._patch_lang = lambda function: interpreter._LangPatchScope()
 
 
 class Exact(InterpreterBuilder):  # type: ignore[misc]
@@ -39,7 +46,8 @@ class Exact(InterpreterBuilder):  # type: ignore[misc]
             values = op(widened(left), widened(right))
             result = TensorHandle(values, tl.int1) if values.dtype == np.bool_ else handle(values, left.dtype.scalar)
         else:
-            result = super().binary_op(left, right, op)
+            with np.errstate(all="ignore"):  # GPUs give infinities and NaN without a word
+                result = super().binary_op(left, right, op)
         return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
 
     def unary_op(self, x: Any, op: Callable[..., Values]) -> Any:

@@ -11,7 +11,7 @@ from itertools import islice
 from octavo_scheduler.core import events
 from octavo_scheduler.core.auditor import Auditor
 from octavo_scheduler.core.counters import Counters
-from octavo_scheduler.core.events import Committed, Event, Output, Started
+from octavo_scheduler.core.events import NO_TOKEN, Committed, Event, Output, Started
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
 from octavo_scheduler.core.prefix import pin_keys, publish
@@ -164,6 +164,9 @@ class Core:
         if sequence.state is SequenceState.DONE:
             self.counters.generated_tokens -= token is not None
             return
+        if token == NO_TOKEN:
+            outputs += self._end_without_numbers(worker, sequence)
+            return
         request = sequence.request
         before = sequence.computed
         sequence.computed = before + num_tokens
@@ -188,6 +191,13 @@ class Core:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
             outputs += self.registry.end_branch(sequence, FinishReason.LENGTH)
+
+    def _end_without_numbers(self, worker: Worker, sequence: Sequence) -> list[Output]:
+        """The logits of its request are no numbers. What its pages hold may be why, so nobody finds them any more."""
+        self.counters.generated_tokens -= 1
+        for pool in (worker.device, worker.host):
+            pool.unpublish(sequence.keys[1:])
+        return self.registry.end(sequence.request, FinishReason.NO_NUMBERS)
 
     def _join(self, joined: events.Joined) -> list[Output]:
         outputs = self._lose(events.Lost(joined.worker)) if joined.worker in self.workers else []
@@ -270,5 +280,6 @@ _committed = partial(tuple.__new__, Committed)
 
 
 def _fits(tokens: tuple[int, ...], plan: StepPlan, vocab_size: int) -> bool:
-    """Whether a result has one token of the vocabulary for each sampled row."""
-    return len(tokens) == sum(plan.row_samples) and (not tokens or (min(tokens) >= 0 and max(tokens) < vocab_size))
+    """Whether a result has one token of the vocabulary, or NO_TOKEN, for each sampled row."""
+    is_known = not tokens or (min(tokens) >= NO_TOKEN and max(tokens) < vocab_size)
+    return is_known and len(tokens) == sum(plan.row_samples)

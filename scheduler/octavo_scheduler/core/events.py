@@ -50,9 +50,13 @@ class Resume:
     worker: str
 
 
+NO_TOKEN = -1
+"""In place of a token: none can be drawn, as the logits are no numbers."""
+
+
 @dataclass(frozen=True)
 class StepDone:
-    """A worker finished a step: one token for each sample, in the plan's order."""
+    """A worker finished a step: one token for each sample, or NO_TOKEN, in the plan's order."""
 
     worker: str
     step: int

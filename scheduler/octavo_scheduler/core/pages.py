@@ -141,6 +141,15 @@ class PagePool:
             self._page_of[content.key] = page
             self._content[page] = content
 
+    def unpublish(self, keys: Sequence[bytes]) -> None:
+        """Nothing is found under these keys any more."""
+        for page in [self._page_of[key] for key in keys if key in self._page_of]:
+            self._forget(page)
+            for resting in (self.cached, self.kept):
+                if page in resting:
+                    del resting[page]
+                    self.free.append(page)
+
     def find(self, content: Content) -> int | None:
         """The page under the content's key, if it does hold its tokens."""
         page = self._page_of.get(content.key)

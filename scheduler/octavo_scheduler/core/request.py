@@ -66,6 +66,8 @@ class FinishReason(Enum):
     CANCELLED = auto()
     DEADLINE = auto()
     FAILED = auto()
+    NO_NUMBERS = auto()
+    """The model's logits were NaN or infinite."""
 
 
 @dataclass(eq=False, slots=True)

@@ -61,7 +61,8 @@ def swap_out(worker: Worker, victim: Sequence, plan: StepPlan) -> bool:
     worker.held_tokens -= victim.planned
     worker.give_up_slot(victim)
     victim.table = []
-    victim.last_step = plan.step
+    if moves:  # else the plan does not name it, and may have nothing to say at all
+        victim.last_step = plan.step
     victim.is_evicting = False
     victim.move(SequenceMove.SWAP_OUT)
     worker.swapped.add(victim)

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.event_log import EventLog, LogError
 from octavo_scheduler.offline.rerun import Difference
 from octavo_scheduler.offline.traffic import Asked, Traffic, read_traffic
@@ -194,4 +196,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.audit import refuse_unpickling
+
 from octavo_scheduler.event_log import EventLog, LogError, Plan, plan_digest
 from octavo_scheduler.offline.change import NAMES, Change
 from octavo_scheduler.offline.comparison import compare
@@ -112,4 +114,5 @@ def _print_replays(logs: list[EventLog]) -> int:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     sys.exit(main())

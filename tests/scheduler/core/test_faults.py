@@ -3,11 +3,11 @@
 import pytest
 from octavo.v1 import step_pb2
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.events import Lost, Nack, Rates, StepDone
+from octavo_scheduler.core.events import NO_TOKEN, Lost, Nack, Rates, StepDone
 from octavo_scheduler.core.preempt import prefers_swap
 from octavo_scheduler.core.request import FinishReason
 
-from tests.doubles.paper_worker import PaperWorker, answer
+from tests.doubles.paper_worker import PaperWorker, Slot, answer
 from tests.doubles.table_top import TableTop
 
 POISON = 666
@@ -124,7 +124,7 @@ def test_a_worker_that_leaves_in_order_blames_nobody() -> None:
     assert sequence.faults == 0
 
 
-@pytest.mark.parametrize("tokens", [(), (1, 2), (900,), (-1,)])
+@pytest.mark.parametrize("tokens", [(), (1, 2), (900,), (-2,)])
 def test_a_result_with_wrong_tokens_commits_nothing_and_is_treated_as_a_failed_step(tokens: tuple[int, ...]) -> None:
     table = TableTop(w=PaperWorker(pages=64))
     table.submit("r", [1, 2], 10)
@@ -260,3 +260,58 @@ def test_ended_requests_leave_no_deadline_behind() -> None:
         table.submit(f"r{n}", [1], 1, deadline=1e6)
         table.abort(f"r{n}")
     assert len(table.core.registry._deadlines) <= 64
+
+
+class Overflowing(PaperWorker):
+    """Has no token for a slot that has the poison in its history."""
+
+    def _row(self, slot: Slot, count: int, sample: int, forks: list[Slot]) -> list[int]:
+        tokens = super()._row(slot, count, sample, forks)
+        return [NO_TOKEN] * len(tokens) if POISON in slot.tokens[: slot.computed] else tokens
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_NU01_a_request_whose_logits_are_no_numbers_ends_alone_and_commits_no_token(depth: int, n: int) -> None:
+    table = TableTop(Settings(plans_in_flight=depth), w=Overflowing(pages=64))
+    for number in range(5):
+        table.submit(f"good{number}", [number, number + 1], 12)
+    table.submit("bad", [1, 2, 3, 4, POISON, 5], 12, n=n)
+    for _ in range(60):
+        table.turn()
+    table.assert_empty()
+    assert table.finished["bad"].reason is FinishReason.NO_NUMBERS
+    assert table.tokens["bad"] == []
+    assert all(table.tokens[f"good{number}"] == answer([number, number + 1], 12) for number in range(5))
+    assert list(table.core.workers) == ["w"]
+    assert table.core.workers["w"].num_nacks == 0
+    assert table.core.counters.generated_tokens == 5 * 12
+
+
+def test_NU01_after_tokens_that_were_numbers_the_answer_ends_where_they_do() -> None:
+    prompt = next([a, b] for a in range(50) for b in range(50) if POISON in answer([a, b], 8)[3:])
+    table = TableTop(w=Overflowing(pages=64))
+    table.submit("late", prompt, 40)
+    for _ in range(60):
+        table.turn()
+    table.assert_empty()
+    said = answer(prompt, 8)
+    assert table.tokens["late"] == said[: said.index(POISON) + 1]
+    assert table.finished["late"].reason is FinishReason.NO_NUMBERS
+    assert table.finished["late"].num_tokens == len(table.tokens["late"])
+
+
+def test_NU01_pages_that_may_be_why_are_found_by_nobody_and_other_prefixes_still_are() -> None:
+    table = TableTop(w=Overflowing(pages=64, page_size=4))
+    for name, prompt in (("good", [9] * 9), ("same", [1] * 9), ("bad", [1] * 8 + [POISON])):
+        table.submit(name, prompt, 2)
+        for _ in range(20):
+            table.turn()
+    table.submit("good again", [9] * 9, 2)
+    table.submit("again", [1] * 9, 2)
+    for _ in range(20):
+        table.turn()
+    assert table.started["good again"].cached == 8
+    assert table.started["again"].cached == 0
+    assert table.tokens["again"] == answer([1] * 9, 2)
+    table.assert_empty()

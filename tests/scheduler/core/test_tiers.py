@@ -3,6 +3,9 @@
 import pytest
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Flush, Pin, Unpin
+from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.prefix import full_pages
+from octavo_scheduler.core.tiers import swap_out
 
 from tests.doubles.paper_worker import PaperWorker, answer
 from tests.doubles.table_top import TableTop
@@ -118,6 +121,26 @@ def test_without_a_prefix_cache_a_swap_moves_every_page_there_and_back() -> None
     table.run()
     assert table.num_pages_out == table.num_pages_in > 0
     table.assert_empty()
+
+
+def test_a_swap_that_moves_nothing_waits_for_no_plan() -> None:
+    """All pages of the victim lie on the host tier already, and there may be no plan at all."""
+    table = one_worker(pages=6, host_pages=8, settings=Settings(plans_in_flight=1))
+    table.submit("a", prompt_of(1, 2 * PAGE), 5)
+    table.plan("w")
+    table.deliver("w")
+    worker = table.core.workers["w"]
+    (victim,) = worker.running
+    below = worker.host.take(2) or []
+    for page, content in zip(below, full_pages(worker, victim, 2 * PAGE), strict=True):
+        worker.host.publish(page, content)
+    worker.host.give_back(below)
+    plan = StepPlan("w", worker.step + 1)
+    assert swap_out(worker, victim, plan)
+    assert not plan.swap_out
+    table.abort("a")
+    assert not worker.host.fenced
+    assert worker.host.num_cached == 2
 
 
 def test_a_flush_empties_both_tiers() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from torch import Tensor
 
 from octavo_worker.errors import GroupLost
 from octavo_worker.group.seat import Seat
-from octavo_worker.group.segments import in_segments
 from octavo_worker.group.shard import Shard
 
 MEET = timedelta(minutes=10)  # until all ranks have started
@@ -101,7 +101,11 @@ class Ranks:
         ops = replace(ops, ranks=self.shard.size)
         if self.devices is not None:
             return between_devices(ops, self.devices)
-        return in_segments(replace(ops, all_reduce=self.all_reduce, all_gather=self.all_gather))
+        return replace(
+            ops,
+            all_reduce=lambda rows, x: ops.call(partial(self.all_reduce, rows, x)),
+            all_gather=lambda rows, x, out: ops.call(partial(self.all_gather, rows, x, out)),
+        )
 
     def all_reduce(self, rows: Array, x: Array) -> None:
         """Of float32 rows."""

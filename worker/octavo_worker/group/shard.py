@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from octavo_kernels.int4 import Int4
 from octavo_kernels.ops import BLOCK_BYTES, BLOCK_ELEMENTS, Blocks
 
 from octavo_worker.architecture import Architecture
@@ -27,10 +28,14 @@ class Part:
         """These rows of a matrix or elements of a vector, without a copy."""
         if isinstance(tensor, Blocks):
             return Blocks(tensor.kind, tensor.data[self.start : self.stop])
+        if isinstance(tensor, Int4):
+            return tensor.rows(self.start, self.stop)
         return tensor[self.start : self.stop]
 
     def of_columns(self, tensor: Tensor) -> Tensor:
-        """These columns of a matrix; as blocks, if no block is cut."""
+        """These columns of a matrix; quantised as they are, if no block or group is cut."""
+        if isinstance(tensor, Int4):
+            return tensor.columns(self.start, self.stop)
         if not isinstance(tensor, Blocks):
             return tensor[:, self.start : self.stop]
         if self.start % BLOCK_ELEMENTS or self.stop % BLOCK_ELEMENTS:

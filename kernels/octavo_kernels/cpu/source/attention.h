@@ -18,6 +18,7 @@ typedef struct {
     const int32_t *seen;
     band_sums sums;
     int32_t rows;
+    int32_t window;
 } query_band;
 
 INLINE void score(const cache_block *b, int32_t sheets, int32_t rows, int32_t width, int size, product_rows p) {
@@ -67,15 +68,19 @@ INLINE void mix_band(const attention_room *room, const cache_block *b, int32_t s
 /* Adds a block that begins at `start` to the sums of a band. */
 INLINE void fold_block(const attention_room *room, const cache_block *b, int32_t start, const query_band *q, int type) {
     int32_t most = q->seen[q->rows - 1] - start;
-    if (most <= 0)
+    if (most <= 0 || start + KV_BLOCK <= q->seen[0] - q->window)
         return;
     int32_t sheets = most < b->sheets * SHEET ? (most + SHEET - 1) / SHEET : b->sheets;
     band_scores s = {room->scores, room->weights, q->rows, (sheets + 1) / 2 * 2 * SHEET, room->scale, b->key_scale, b->value_scale,
                      room->weight_scale};
     score_band(room, b, sheets, q, &s, type);
+    if (room->cap > 0)
+        cap_scores(&s, room->cap);
     if (q->seen[0] - start < s.columns)
         hide_future(&s, q->seen, start);
-    weigh(&s, &q->sums, room->width, start % SPAN == 0, type);
+    if (start < q->seen[q->rows - 1] - q->window)
+        hide_past(&s, q->seen, q->window, start);
+    weigh(&s, &q->sums, room->width, type);
     mix_band(room, b, sheets, q, &s, type);
 }
 
@@ -86,32 +91,35 @@ INLINE void fold_task(const attention_room *room, const cache_block *b, int32_t 
     for (int32_t i = 0; i < bands; i++) {
         query_band q = {room->queries + i * BAND * query_bytes(room->width, product_size(type)), room->query_scale + i * BAND,
                         room->seen + i * BAND, sums_of(sums, room->width, i),
-                        rows_of_band(t, i)};
+                        rows_of_band(t, i), t->window};
         fold_block(room, b, start, &q, type);
     }
 }
 
-/* Sums of one span for all rows of a task. Then span `next_span` of `next` will be read, if that is not null. */
-INLINE void sum_span_of(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, int type,
+/* Sums of one span for all rows of a task. Then `next` will be read, if that is not null, from `next_start` on. */
+INLINE void sum_span_of(const attention_task *t, int32_t span, const kv_head *next, int32_t next_start, int type,
                      const attention_room *room, float *sums) {
-    int32_t last = seen_by(t, t->rows - 1), start = span * SPAN, end = last - start < SPAN ? last : start + SPAN;
+    int32_t last = seen_by(t, t->rows - 1), end = last - span * SPAN < SPAN ? last : (span + 1) * SPAN;
+    int32_t first = first_seen(t), start = start_of(t, span);
     places at = find_places(&t->head, start);
     clear_sums(sums, room->width, bands_of(t));
     for (; start < end; start += KV_BLOCK) {
         cache_block b = {.key_scale = room->key_scale, .value_scale = room->value_scale, .is_read_once = t->rows <= BAND};
         places coming = start + KV_BLOCK < end ? find_places(&t->head, start + KV_BLOCK)
-                        : next                 ? find_places(next, next_span * SPAN)
+                        : next                 ? find_places(next, next_start)
                                                : NOWHERE;
         read_block(&t->head, start, &at, &coming, product_size(type), &room->block, &b);
+        if (start < first)
+            silence_past(&b, first - start, room->width, product_size(type), &room->block);
         fold_task(room, &b, start, t, type, sums);
         at = coming;
     }
 }
 
 #define SUM_SPAN(name, type)                                                                                                     \
-    static void name(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, const attention_room *room,  \
+    static void name(const attention_task *t, int32_t span, const kv_head *next, int32_t next_start, const attention_room *room, \
                      float *sums) {                                                                                              \
-        sum_span_of(t, span, next, next_span, type, room, sums);                                                                 \
+        sum_span_of(t, span, next, next_start, type, room, sums);                                                                \
     }
 
 SUM_SPAN(sum_span_float32, OCTAVO_FLOAT32)
@@ -119,33 +127,34 @@ SUM_SPAN(sum_span_bfloat16, OCTAVO_BFLOAT16)
 SUM_SPAN(sum_span_float16, OCTAVO_FLOAT16)
 SUM_SPAN(sum_span_int8, OCTAVO_INT8)
 
-static void sum_span(const attention_task *t, int32_t span, const kv_head *next, int32_t next_span, const attention_room *room,
+static void sum_span(const attention_task *t, int32_t span, const kv_head *next, int32_t next_start, const attention_room *room,
                      float *sums) {
     switch (t->head.geometry->type) {
     case OCTAVO_FLOAT32:
-        return sum_span_float32(t, span, next, next_span, room, sums);
+        return sum_span_float32(t, span, next, next_start, room, sums);
     case OCTAVO_BFLOAT16:
-        return sum_span_bfloat16(t, span, next, next_span, room, sums);
+        return sum_span_bfloat16(t, span, next, next_start, room, sums);
     case OCTAVO_FLOAT16:
-        return sum_span_float16(t, span, next, next_span, room, sums);
+        return sum_span_float16(t, span, next, next_start, room, sums);
     default:
-        return sum_span_int8(t, span, next, next_span, room, sums);
+        return sum_span_int8(t, span, next, next_start, room, sums);
     }
 }
 
 /* One task after the other, each by one thread. The next is known early, so that its pages can be prefetched. */
 static void attend_alone(const octavo_attention *a, octavo_thread *thread) {
-    attention_room room = room_in(thread->scratch, a->geometry->head_dim);
+    attention_room room = room_in(thread->scratch, a->geometry->head_dim, a->softcap);
     float *whole = room.parts, *part = room.parts + TASK_ROWS / BAND * sums_size(room.width);
     task_cursor cursor = begin_tasks(a);
     attention_task t, coming;
     for (int more = find_task(&cursor, octavo_next(thread), &t), then; more; more = then, t = coming) {
         then = find_task(&cursor, octavo_next(thread), &coming);
         read_queries(a, &t, product_size(a->geometry->type), &room);
-        for (int32_t span = 0, spans = spans_of(&t); span < spans; span++) {
-            const kv_head *next = span + 1 < spans ? &t.head : then ? &coming.head : NULL;
-            sum_span(&t, span, next, span + 1 < spans ? span + 1 : 0, &room, span ? part : whole);
-            if (span)
+        for (int32_t first = first_span(&t), end = end_span(&t), span = first; span < end; span++) {
+            const kv_head *next = span + 1 < end ? &t.head : then ? &coming.head : NULL;
+            int32_t next_start = span + 1 < end ? (span + 1) * SPAN : then ? start_of(&coming, first_span(&coming)) : 0;
+            sum_span(&t, span, next, next_start, &room, span > first ? part : whole);
+            if (span > first)
                 join(whole, part, room.width, bands_of(&t));
         }
         write_results(a, &t, whole, room.width);
@@ -161,25 +170,24 @@ typedef struct {
 
 INLINE float *part_at(const shared_parts *p, int64_t i) {
     int32_t team = octavo_team_size(p->thread);
-    return room_in(octavo_scratch(p->thread, (int32_t)(i % team)), p->head_dim).parts + i / team * p->size;
+    return room_in(octavo_scratch(p->thread, (int32_t)(i % team)), p->head_dim, 0).parts + i / team * p->size;
 }
 
 static void sum_own_spans(const octavo_attention *a, const attention_task *t, int64_t begin, const shared_parts *parts) {
-    int32_t team = octavo_team_size(parts->thread), spans = spans_of(t);
-    int32_t span = (int32_t)((parts->thread->index + team - begin % team) % team);
-    attention_room room = room_in(parts->thread->scratch, parts->head_dim);
-    if (span < spans)
+    int32_t team = octavo_team_size(parts->thread), first = first_span(t), spans = spans_of(t);
+    int32_t i = (int32_t)((parts->thread->index + team - begin % team) % team);
+    attention_room room = room_in(parts->thread->scratch, parts->head_dim, a->softcap);
+    if (i < spans)
         read_queries(a, t, product_size(a->geometry->type), &room);
-    for (; span < spans; span += team)
-        sum_span(t, span, span + team < spans ? &t->head : NULL, span + team, &room,
-                 part_at(parts, begin + span));
+    for (; i < spans; i += team)
+        sum_span(t, first + i, i + team < spans ? &t->head : NULL, (first + i + team) * SPAN, &room, part_at(parts, begin + i));
 }
 
 static void join_spans(const octavo_attention *a, const attention_task *t, int64_t begin, const shared_parts *parts) {
     float *whole = part_at(parts, begin);
     int32_t width = padded_width(parts->head_dim);
-    for (int32_t span = 1; span < spans_of(t); span++)
-        join(whole, part_at(parts, begin + span), width, bands_of(t));
+    for (int32_t i = 1; i < spans_of(t); i++)
+        join(whole, part_at(parts, begin + i), width, bands_of(t));
     write_results(a, t, whole, width);
 }
 
@@ -203,7 +211,7 @@ static int should_share(const octavo_attention *a, const octavo_thread *thread, 
     int64_t team = octavo_team_size(thread), width = padded_width(a->geometry->head_dim);
     if (team == 1 || !measure_load(a, 4 * team, load))
         return 0;
-    char *parts = (char *)room_in(thread->scratch, a->geometry->head_dim).parts;
+    char *parts = (char *)room_in(thread->scratch, a->geometry->head_dim, 0).parts;
     int64_t room = thread->scratch + OCTAVO_SCRATCH_BYTES - parts, part = load->bands * sums_size((int32_t)width) * 4;
     return (load->spans + team - 1) / team * part <= room && load->spans > load->tasks;
 }

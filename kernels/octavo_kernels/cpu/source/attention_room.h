@@ -3,6 +3,7 @@
 typedef struct {
     int32_t width; /* of a head, whole sheets */
     float scale;   /* of scores, which become powers of two */
+    float cap;     /* of scores before that; 0: none */
     char *queries;      /* [TASK_ROWS] rows, see query_bytes */
     float *query_scale; /* [TASK_ROWS] of split rows */
     int32_t *seen; /* [TASK_ROWS] positions that each row sees */
@@ -31,9 +32,10 @@ INLINE band_sums sums_of(float *sums, int32_t width, int32_t band) {
     return (band_sums){at, at + BAND, at + BAND * (1 + LANES)};
 }
 
-static attention_room room_in(char *scratch, int32_t head_dim) {
+static attention_room room_in(char *scratch, int32_t head_dim, float softcap) {
     int64_t width = padded_width(head_dim), block = KV_BLOCK * width * 4;
-    attention_room r = {.width = (int32_t)width, .scale = LOG2_E / sqrtf((float)head_dim)};
+    float root = sqrtf((float)head_dim);
+    attention_room r = {.width = (int32_t)width, .scale = LOG2_E / root, .cap = softcap * root};
     char *at = scratch;
     r.queries = at, at += TASK_ROWS * (width + 48) * 4;
     r.query_scale = (float *)at, at += TASK_ROWS * 4;

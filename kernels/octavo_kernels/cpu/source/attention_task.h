@@ -11,6 +11,7 @@ typedef struct {
     int32_t query_head;
     int32_t first;
     int32_t rows;
+    int32_t window; /* positions that a row sees at most */
 } attention_task;
 
 /* Goes through the rows of a step, those with about the longest contexts first. */
@@ -78,17 +79,39 @@ static int find_task(task_cursor *c, int64_t index, attention_task *t) {
                           .group = group,
                           .query_head = (int32_t)head * group,
                           .first = piece * TASK_ROWS,
-                          .rows = left < TASK_ROWS ? left : TASK_ROWS};
+                          .rows = left < TASK_ROWS ? left : TASK_ROWS,
+                          .window = a->window ? a->window : INT32_MAX};
     return 1;
 }
 
-/* Positions that row `r` of a task sees. */
+/* Row `r` of a task sees positions before this one. */
 INLINE int32_t seen_by(const attention_task *t, int32_t r) {
     return (int32_t)t->position + (t->first + r) / t->group + 1;
 }
 
-INLINE int32_t spans_of(const attention_task *t) {
+/* The first position that any row sees. */
+INLINE int32_t first_seen(const attention_task *t) {
+    int32_t first = seen_by(t, 0) - t->window;
+    return first > 0 ? first : 0;
+}
+
+/* Spans that some row sees something of: from the first to before the end. */
+INLINE int32_t first_span(const attention_task *t) {
+    return first_seen(t) / SPAN;
+}
+
+INLINE int32_t end_span(const attention_task *t) {
     return (seen_by(t, t->rows - 1) + SPAN - 1) / SPAN;
+}
+
+INLINE int32_t spans_of(const attention_task *t) {
+    return end_span(t) - first_span(t);
+}
+
+/* Where the first block of a span begins that some row sees something of. */
+INLINE int32_t start_of(const attention_task *t, int32_t span) {
+    int32_t first = first_seen(t) / KV_BLOCK * KV_BLOCK;
+    return span * SPAN > first ? span * SPAN : first;
 }
 
 INLINE int32_t bands_of(const attention_task *t) {

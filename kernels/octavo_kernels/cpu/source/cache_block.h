@@ -145,6 +145,21 @@ static void silence(char *values, int32_t token, int32_t width, int g) {
     memset(values + row * width * 4, 0, (size_t)((SHEET / g - row) * width * 4));
 }
 
+/* Zeroes what a block of V holds before a token that is the first that anybody sees, and its scales: they may be NaN as well. */
+static void silence_past(cache_block *b, int32_t first, int32_t width, int size, const block_room *room) {
+    int64_t bytes = SHEET * width * size;
+    memset(b->value_scale, 0, (size_t)first * sizeof(float));
+    for (int32_t i = 0; size > 1 && i * SHEET < first; i++) {
+        int32_t count = first - i * SHEET < SHEET ? first - i * SHEET : SHEET, whole = count * size / 4;
+        uint32_t *row = (uint32_t *)(room->values + i * bytes) + whole * width;
+        if (b->values[i] != room->values + i * bytes)
+            b->values[i] = memcpy(room->values + i * bytes, b->values[i], (size_t)bytes);
+        memset(room->values + i * bytes, 0, (size_t)(whole * width * 4));
+        for (int32_t k = 0; count * size % 4 && k < width; k++)
+            row[k] &= 0xffff0000;
+    }
+}
+
 /* Scales of `count` tokens from one on: of K at `from`, of V page_size scales further on. */
 static void read_scales(const char *from, int32_t count, int32_t page_size, float *key_scale, float *value_scale) {
     for (int32_t i = 0; i < count && i < SHEET; i++) {

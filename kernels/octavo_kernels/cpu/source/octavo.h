@@ -103,6 +103,7 @@ typedef enum {
     OCTAVO_ATTENTION,
     OCTAVO_SILU_MUL,
     OCTAVO_SAMPLE,
+    OCTAVO_LOGPROBS,
     OCTAVO_MOVE_PAGES,
     OCTAVO_ZERO_PAGES,
     OCTAVO_PACK,
@@ -173,6 +174,8 @@ typedef struct {
     octavo_matrix out; /* rows of [heads][head_dim] */
     int32_t heads;
     int32_t layer;
+    int32_t window; /* positions that a query sees, its own included; 0: all */
+    float softcap;  /* of scores; 0: none */
 } octavo_attention;
 
 typedef struct {
@@ -182,11 +185,20 @@ typedef struct {
 } octavo_silu_mul;
 
 typedef struct {
-    octavo_matrix logits; /* FLOAT32, may change */
+    octavo_matrix logits; /* FLOAT32 */
     const octavo_sampling *sampling;
     const octavo_step *step;
     int32_t *out;
 } octavo_sample;
+
+typedef struct { /* of tokens [samples]: values, ids [samples][1 + num_best]; see ops.Logprobs */
+    octavo_matrix logits;
+    const octavo_step *step;
+    const int32_t *tokens;
+    float *values;
+    int32_t *ids;
+    int32_t num_best;
+} octavo_logprobs;
 
 typedef struct { /* all reads come before all writes where source and target are one pool */
     const void *source;

@@ -2,7 +2,7 @@
  *
  * A token's distance is (largest logit - its logit) / temperature, so ranks are ascending distances. The bits of a float that
  * is not negative order like the float. Its mass is exp(-distance) in units of 2^-44, an integer: sums of masses are exact,
- * whatever their order, so every way to a rank agrees on where it lies. A NaN counts as a logit of minus infinity.
+ * whatever their order, so every way to a rank agrees on where it lies. A row that is ranked has no NaN and a finite largest logit.
  *
  * Two ways lead to a rank. The list holds the first ranks, sorted; most draws end there. The bins hold the whole row by the
  * upper bits of the distance; the bin that holds the rank is split by further bits until all of it is ties.
@@ -58,11 +58,11 @@ typedef struct {
 typedef double doubles __attribute__((vector_size(4 * LANES)));
 typedef int64_t masses __attribute__((vector_size(4 * LANES)));
 
-/* The lanes from j on; past the end of the row: NaN. */
+/* The lanes from j on; past the end of the row: minus infinity. */
 INLINE floats read_logits(const ranking *r, int32_t j) {
     if (j + LANES <= r->vocabulary)
         return load(r->logits + j);
-    floats v = splat(NAN);
+    floats v = splat(-INFINITY);
     memcpy(&v, r->logits + j, sizeof(float) * (size_t)(r->vocabulary - j));
     return v;
 }
@@ -110,34 +110,37 @@ static float most_logit(const ranking *r, float distance) {
     return r->top - fminf(distance, FLT_MAX) * r->temperature * (1 - 0x1p-20f) + FLT_MIN;
 }
 
-/* Maxima of the row and their largest, minus infinity where there is no number. */
-static float survey(ranking *r) {
+/* Maxima of the row and their largest. Returns 0 if a logit is a NaN or infinite, or all are minus infinity. */
+static int survey(ranking *r) {
     floats top = splat(-INFINITY);
+    ints unsound = {0};
     r->num_maxima = 0;
     for (int32_t start = 0; start < r->vocabulary; start += STRETCH * LANES) {
         floats most = splat(-INFINITY);
         int32_t end = start + STRETCH * LANES < r->vocabulary ? start + STRETCH * LANES : r->vocabulary;
-        for (int32_t j = start; j < end; j += LANES)
-            most = maximum(read_logits(r, j), most);
+        for (int32_t j = start; j < end; j += LANES) {
+            floats logits = read_logits(r, j);
+            unsound |= ~(logits < splat(INFINITY));
+            most = maximum(logits, most);
+        }
         store(r->maxima + r->num_maxima, most);
         r->num_maxima += LANES;
         top = maximum(most, top);
     }
     r->top = largest_of(top) + 0.0f; /* no -0, so that no distance is one */
-    return r->top;
+    return !lanes_where(unsound) && r->top > -INFINITY;
 }
 
-/* The lowest token id that has the largest logit; 0 where there is no number. */
+/* The lowest token id that has the largest logit. */
 static int32_t find_top(const ranking *r) {
     int32_t span = 0;
-    while (span < r->num_maxima && !lanes_where(load(r->maxima + span) == r->top))
+    while (!lanes_where(load(r->maxima + span) == r->top))
         span += LANES;
-    for (int32_t j = span * STRETCH; j < r->vocabulary; j += LANES) {
+    for (int32_t j = span * STRETCH;; j += LANES) {
         unsigned found = lanes_where(read_logits(r, j) == r->top);
         if (found)
             return j + __builtin_ctz(found);
     }
-    return 0;
 }
 
 /* Of the float that is at `order` among all floats, counted from 0. */

@@ -1,16 +1,16 @@
 /* Choosing the next token: penalties, temperature, top-k, top-p, min-p, renormalise, draw by inverse CDF.
  *
  * A filter keeps the first so many ranks. A thread takes one sample at a time, so that nothing depends on the others.
- * A token is drawn whatever the logits are: a NaN counts as minus infinity, and where nothing else is left token 0 is taken.
+ * Nothing is drawn from a row with a NaN or an infinity in it, nor from one of minus infinities only.
  */
 #include "philox.h"
 #include "ranking.h"
 
-enum { PURPOSE_TOKEN = 0 };
+enum { PURPOSE_TOKEN = 0, NO_TOKEN = -1 };
 
 /* What a thread's scratch holds. */
 typedef struct {
-    _Alignas(64) float logits[MAX_VOCABULARY]; /* of a row that other samples read too */
+    _Alignas(64) float logits[MAX_VOCABULARY]; /* after penalties: others may read the row */
     union {
         int32_t times[MAX_VOCABULARY]; /* how often the answer says a token; only those of the history are set */
         ranking ranking;
@@ -47,13 +47,6 @@ static void penalise(float *logits, const octavo_sampling *s, int32_t slot, int3
 
 static int has_penalty(const octavo_sampling *s, int32_t slot) {
     return s->repetition_penalty[slot] != 1 || s->presence_penalty[slot] != 0 || s->frequency_penalty[slot] != 0;
-}
-
-static int is_shared(const octavo_step *step, int64_t sample) {
-    for (int64_t i = 0; i < *step->num_samples; i++)
-        if (i != sample && step->sample_row[i] == step->sample_row[sample])
-            return 1;
-    return 0;
 }
 
 static uint64_t mass_of_row(ranking *r) {
@@ -125,24 +118,24 @@ static int32_t next_token(const octavo_sample *a, int64_t sample, sample_scratch
     int32_t slot = a->step->sample_slot[sample];
     float *logits = (float *)row_of(&a->logits, a->step->sample_row[sample]);
     if (has_penalty(s, slot)) {
-        if (is_shared(a->step, sample))
-            logits = memcpy(scratch->logits, logits, sizeof(float) * (size_t)a->logits.width);
+        logits = memcpy(scratch->logits, logits, sizeof(float) * (size_t)a->logits.width);
         penalise(logits, s, slot, scratch->times);
     }
     ranking *r = &scratch->ranking;
     r->logits = logits;
     r->vocabulary = a->logits.width;
-    survey(r);
-    if (!(s->temperature[slot] > 0) || isinf(r->top))
+    if (!survey(r))
+        return NO_TOKEN;
+    if (!(s->temperature[slot] > 0))
         return find_top(r);
     return draw_by_rank(r, s, slot);
 }
 
-/* Puts a token at the end of its slot's history, where there is room. */
+/* Puts a token that was drawn at the end of its slot's history, where there is room. */
 static void remember(const octavo_sample *a, int64_t sample, int32_t token) {
     const octavo_sampling *s = a->sampling;
     int32_t slot = a->step->sample_slot[sample];
-    if (s->length[slot] < s->history_width)
+    if (token != NO_TOKEN && s->length[slot] < s->history_width)
         s->history[slot * s->history_width + s->length[slot]] = token;
 }
 

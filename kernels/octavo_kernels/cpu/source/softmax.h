@@ -64,15 +64,46 @@ INLINE void scale_scores(const band_scores *s) {
         }
 }
 
-/* Row r sees the first `seen[r]` positions; the block begins at `start`. */
-INLINE void hide_future(const band_scores *s, const int32_t *seen, int32_t start) {
+/* tanh(x) within 4e-7 of |x|, 1 for infinity, NaN for NaN: a series near 0, where the other form loses all digits. */
+INLINE floats hyperbolic_tangent(floats x) {
+    floats size = choose(x < splat(0), -x, x), t = power_of_two(size * splat(-2 * LOG2_E), 0), far = (1 - t) / (1 + t), square = x * x;
+    floats near = ((splat(0.021869488f) * square - splat(0.053968254f)) * square + splat(0.13333333f)) * square - splat(0.33333333f);
+    return choose(size < splat(0.25f), x + x * square * near, choose(x < splat(0), -far, far));
+}
+
+/* score = cap * tanh(score / cap). */
+static void cap_scores(const band_scores *s, float cap) {
+    for (int32_t r = 0; r < s->rows; r++)
+        for (int32_t i = 0; i < s->columns; i += LANES) {
+            float *at = s->scores + r * KV_BLOCK + i;
+            store(at, hyperbolic_tangent(load(at) * (1 / cap)) * cap);
+        }
+}
+
+INLINE ints numbered_lanes(void) {
     ints lane;
     for (int i = 0; i < LANES; i++)
         lane[i] = i;
+    return lane;
+}
+
+/* Row r sees positions before `seen[r]`; the block begins at `start`. */
+INLINE void hide_future(const band_scores *s, const int32_t *seen, int32_t start) {
+    ints lane = numbered_lanes();
     for (int32_t r = 0; r < s->rows; r++)
         for (int32_t i = 0; i < s->columns; i += LANES) {
             float *at = s->scores + r * KV_BLOCK + i;
             store(at, choose(lane + start + i < seen[r], load(at), splat(-INFINITY)));
+        }
+}
+
+/* And none that lie more than `window` before it. */
+static void hide_past(const band_scores *s, const int32_t *seen, int32_t window, int32_t start) {
+    ints lane = numbered_lanes();
+    for (int32_t r = 0; r < s->rows; r++)
+        for (int32_t i = 0; i < s->columns; i += LANES) {
+            float *at = s->scores + r * KV_BLOCK + i;
+            store(at, choose(lane + start + i < seen[r] - window, splat(-INFINITY), load(at)));
         }
 }
 
@@ -166,9 +197,10 @@ INLINE void weigh_columns(const band_scores *s, int32_t columns, const band_sums
     }
 }
 
-INLINE void weigh(const band_scores *s, const band_sums *sums, int32_t width, int is_first, int type) {
-    for (int32_t r = 0; is_first && r < s->rows; r++)
-        raise_top(s, s->columns, r, sums, width);
+INLINE void weigh(const band_scores *s, const band_sums *sums, int32_t width, int type) {
+    for (int32_t r = 0; r < s->rows; r++)
+        if (sums->top[r] == LOWEST) /* it has seen nothing yet */
+            raise_top(s, s->columns, r, sums, width);
     if (s->columns == KV_BLOCK)
         weigh_columns(s, KV_BLOCK, sums, width, type); /* loops that the compiler unrolls */
     else

@@ -15,6 +15,7 @@
 #include "pages.h"
 #include "attention.h"
 #include "sampling.h"
+#include "logprobs.h"
 
 #if defined(__AMX_TILE__)
 /* Tiles take denormal numbers for zero; so does all else here, or else a sum would depend on how it is computed. */
@@ -47,6 +48,7 @@ const octavo_variant JOIN(octavo_variant_, VARIANT) = {
             [OCTAVO_ATTENTION] = attention,
             [OCTAVO_SILU_MUL] = silu_mul,
             [OCTAVO_SAMPLE] = sample,
+            [OCTAVO_LOGPROBS] = logprobs,
             [OCTAVO_MOVE_PAGES] = move_pages,
             [OCTAVO_ZERO_PAGES] = zero_pages,
             [OCTAVO_PACK] = pack,

@@ -1,0 +1,130 @@
+"""Workers that live and say nothing: stopped by the system, or behind a network that swallows everything."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.faults.cluster import Cluster, cluster
+from tests.faults.streams import Load, Tally, some_requests
+
+STREAMS = 12
+WARM_SECONDS = 1.0
+"""After which the time of a worker's steps is known."""
+
+
+class Proxy:
+    """A TCP connection in between, which swallows what goes through it once it `is_dark`, and keeps the line open."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self.is_dark = False
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.lines: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self.listener.accept()
+            except OSError:
+                return
+            there = socket.create_connection(("127.0.0.1", self.target))
+            self.lines += [here, there]
+            for source, sink in ((here, there), (there, here)):
+                threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                if not self.is_dark:
+                    sink.sendall(data)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.listener.close()
+        for line in self.lines:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
+
+
+async def busy(load: Load, made: Cluster, name: str) -> None:
+    """Until a worker has rows in flight, and its steps are known."""
+    from octavo_client import AsyncClient
+
+    async with AsyncClient(load.address) as client:
+        for _ in range(1000):
+            workers = (await client.status()).workers
+            if any(each.worker_id == name and each.running for each in workers) and load.tally.ended > STREAMS:
+                await asyncio.sleep(WARM_SECONDS)
+                return
+            await asyncio.sleep(0.01)
+    raise AssertionError(f"{name} has nothing to do")
+
+
+async def frozen(made: Cluster, rounds: int) -> tuple[list[float], Tally]:
+    """Seconds until a worker stopped by SIGSTOP under load is given up, each round another one; it then goes on."""
+    for _ in range(2):
+        await asyncio.to_thread(made.start_worker)
+    load = Load(made.address, STREAMS, some_requests(18))
+    await load.learn()
+    streams, seconds = asyncio.create_task(load.run()), []
+    for _ in range(rounds):
+        name = await asyncio.to_thread(made.start_worker)
+        await busy(load, made, name)
+        process, at = made.workers[name], time.monotonic()
+        os.kill(process.pid, signal.SIGSTOP)
+        seen = await asyncio.to_thread(made.gone, name, at)
+        os.kill(process.pid, signal.SIGCONT)
+        if seen is not None:
+            seconds.append(seen[0])
+        os.kill(process.pid, signal.SIGTERM)
+    load.is_stopped.set()
+    await streams
+    return seconds, load.tally
+
+
+async def in_the_dark(made: Cluster, rounds: int) -> tuple[list[float], Tally]:
+    """The same for a worker whose network swallows everything."""
+    for _ in range(2):
+        await asyncio.to_thread(made.start_worker)
+    load = Load(made.address, STREAMS, some_requests(18))
+    await load.learn()
+    streams, seconds = asyncio.create_task(load.run()), []
+    for _ in range(rounds):
+        proxy = Proxy(int(made.steps.rpartition(":")[2]))
+        name = await asyncio.to_thread(made.start_worker, steps=f"tcp://127.0.0.1:{proxy.port}")
+        await busy(load, made, name)
+        at, proxy.is_dark = time.monotonic(), True
+        seen = await asyncio.to_thread(made.gone, name, at)
+        if seen is not None:
+            seconds.append(seen[0])
+        made.workers[name].kill()
+        proxy.close()
+    load.is_stopped.set()
+    await streams
+    return seconds, load.tally
+
+
+def free_port() -> int:
+    """Of this machine; nobody else had better take it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def freeze(kind: str, model: Path, folder: Path, rounds: int) -> tuple[list[float], Tally]:
+    with cluster(model, folder, kind) as made:
+        return asyncio.run(frozen(made, rounds))
+
+
+def darken(kind: str, model: Path, folder: Path, rounds: int) -> tuple[list[float], Tally]:
+    with cluster(model, folder, kind, steps=f"tcp://127.0.0.1:{free_port()}") as made:
+        return asyncio.run(in_the_dark(made, rounds))

@@ -1,0 +1,1 @@
+"""Hostile input on every way in."""
