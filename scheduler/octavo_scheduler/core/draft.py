@@ -99,7 +99,7 @@ class Draft:
         """The first token is sampled here: once for the trunk and once for each branch that finds a slot; others wait."""
         request = trunk.request
         for sequence in request.branch_off(request.spec.n):
-            if self.worker.free_slots and self.worker.joined.can_fork and not request.spec.held:
+            if self.worker.free_slots and self.worker.can_fork(request):
                 self._fork(trunk, sequence, num_tokens)
                 self.plan.row_samples[-1] += 1
             else:

@@ -36,7 +36,7 @@ class _Room:
     num_running: int
     is_sure: bool = True
     has_late_branches: bool = False
-    """Branches fork off in this step from what runs and have to wait, before others: the worker takes no forks."""
+    """Branches fork off in this step from what runs and have to wait, before others: they cannot fork here."""
     shared: set[int] = field(default_factory=set)
     """Cached pages that those before have come to hold."""
     started: set[Sequence] = field(default_factory=set)
@@ -237,14 +237,14 @@ class Outlook:
         """A running sequence will know one token more, and have forked; each of these may need a page for it, soon."""
         num_known = len(sequence.tokens) + sequence.pending
         num_forks = self._num_forks(sequence, room)
-        room.has_late_branches |= not self.worker.joined.can_fork and sequence.request.num_unborn > 0
+        room.has_late_branches |= not self.worker.can_fork(sequence.request) and sequence.request.num_unborn > 0
         num_pages = self.worker.num_pages(num_known + 1) - self.worker.num_pages(num_known)
         room.pages -= num_pages * (1 + num_forks) + num_forks
         room.slots -= num_forks
 
     def _num_forks(self, sequence: Sequence, room: _Room) -> int:
         """Branches that find a slot when the sequence's first token is to be sampled."""
-        return min(sequence.request.num_unborn, room.slots) if self.worker.joined.can_fork else 0
+        return min(sequence.request.num_unborn, room.slots) if self.worker.can_fork(sequence.request) else 0
 
     def _has_suspects(self) -> bool:
         returning = self.core.waiting.returning(self.worker)

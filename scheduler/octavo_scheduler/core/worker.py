@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from octavo_scheduler.core.events import Joined
 from octavo_scheduler.core.pages import PagePool
 from octavo_scheduler.core.plan import StepPlan
-from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.request import Request, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import WORKER_MOVES, WorkerMove, WorkerState, move
 
@@ -112,6 +112,10 @@ class Worker:
         """Token slots of held device pages that hold a token. What several sequences share counts once."""
         gaps = sum(max(self.device.refs[page] - 1, 0) * gap for page, gap in self.shared_gaps.items())
         return self.held_tokens - self.device.num_extra_refs * self.page_size + gaps
+
+    def can_fork(self, request: Request) -> bool:
+        """Whether its branches fork here. Those whose beginnings are known differ from the start, and wait instead."""
+        return self.joined.can_fork and not request.spec.held
 
     def share_table(self, sequence: Sequence) -> None:
         """One more reference to all pages of a running sequence, the last of which may not be full."""
