@@ -66,6 +66,8 @@ class Front:
                 transcript.put(output)
                 if not transcript.run:
                     self._end_run(output.request)
+                    if transcript.failure is not None:  # of one branch, perhaps: nobody waits for the others any more
+                        self._abort(output.request)
 
     def _end_run(self, run: str) -> None:
         del self.live[run]
@@ -79,7 +81,6 @@ class Front:
         sentence = "the scheduler stopped before the answer was complete; ask again with resume_from"
         for run in list(self.live):
             self._put([Refused(run, "STOPPED", sentence)])
-            self._abort(run)
 
     def labels(self) -> dict[str, str]:
         """What clients call the requests that are alive, by id. Not all of them are known to the core already, or still."""

@@ -18,7 +18,8 @@ TOKEN_BYTES = 4
 MOST_UNREAD = limits.STREAM_BUFFER_BYTES // 2 // TOKEN_BYTES
 """Tokens that may come while a reader is busy with a message; the other half of its buffer is that message."""
 
-FAILURES = (FinishReason.DEADLINE, FinishReason.FAILED)
+ENDS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED)
+"""Of an answer. All others are failures of its request."""
 
 
 class Transcript:
@@ -49,7 +50,7 @@ class Transcript:
                 self.tokens[output.branch].append(output.token)
             case Started():
                 self.started = output
-            case Finished() if output.reason not in FAILURES:
+            case Finished() if output.reason in ENDS:
                 self.ends[output.branch] = output
             case _:
                 self.failure = output

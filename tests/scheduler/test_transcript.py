@@ -86,3 +86,10 @@ async def test_a_failed_run_is_over_and_somebody_elses_deadline_is_not_a_readers
     transcript.put(finished(0, FinishReason.FAILED))
     other.wake()
     assert (await other.take())[-1] == finished(0, FinishReason.FAILED)
+
+
+@pytest.mark.parametrize("reason", [FinishReason.FAILED, FinishReason.NO_NUMBERS])
+def test_a_branch_that_fails_is_no_end_of_an_answer_and_ends_the_run(reason: FinishReason) -> None:
+    transcript = said(2, STARTED, committed(0, 0, 5), finished(1, reason))
+    assert (transcript.run, transcript.ends) == ("", {})
+    assert transcript.failure == finished(1, reason)
