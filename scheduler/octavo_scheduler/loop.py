@@ -155,9 +155,7 @@ class Loop:
             return self._greet(peer, body, now)
         if member is None or epoch != member.epoch:
             self.num_stale += 1
-            if (
-                member is None
-            ):  # welcomed by an earlier scheduler at this address, or given up meanwhile: it is to dial anew
+            if member is None:  # an earlier scheduler welcomed it, or it was given up: it is to dial anew
                 self._link.send(peer, wire.encode_goodbye(epoch, "the scheduler does not know this stay"))
             return []
         member.heard_at = now
