@@ -19,6 +19,7 @@ PROTO_SCRATCH := .cache/protos
 export OMP_WAIT_POLICY ?= PASSIVE
 
 SEEDS ?= 2000
+KERNEL_TESTS := tests/kernels tests/benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -41,8 +42,11 @@ check: $(DEV) protos-check ## Lint, formatting, types, schema, generated code
 	$(BIN)/mypy $(TYPED) hatch_build.py
 	$(BIN)/buf lint
 
-test: $(DEV) ## Run all tests
-	$(BIN)/python -m pytest
+test: $(DEV) ## Run all tests, those of the kernels beside the others
+	@mkdir -p .cache
+	@$(BIN)/python -m pytest $(KERNEL_TESTS) > .cache/kernel-tests.log 2>&1 & kernels=$$!; \
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(KERNEL_TESTS)); others=$$?; \
+	wait $$kernels; kernels=$$?; cat .cache/kernel-tests.log; exit $$((kernels | others))
 
 sanitize: $(DEV) ## Run the kernel tests with the C library under ASan and UBSan (some minutes)
 	$(BIN)/python -m tests.kernels.sanitize

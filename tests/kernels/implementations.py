@@ -16,6 +16,8 @@ TRITON = ("triton",)
 
 every_ops = pytest.mark.parametrize("ops", REFERENCE + CPU + TRITON, indirect=True)
 """The test's `ops` is each of them."""
+compiled_ops = pytest.mark.parametrize("ops", REFERENCE + CPU, indirect=True)
+"""All that are not interpreted: for tests that would take minutes there."""
 invariant_ops = pytest.mark.parametrize("ops", REFERENCE[1:] + CPU, indirect=True)
 """Those whose bits depend on nothing but the row."""
 

@@ -7,7 +7,7 @@ import torch
 from octavo_kernels.ops import Geometry, Ops
 from torch import Tensor
 
-from tests.kernels.implementations import every_ops, invariant_ops
+from tests.kernels.implementations import compiled_ops, invariant_ops
 from tests.kernels.steps import Case, Row, dense, make_case, place, run_attention, step_of, write_all
 from tests.kernels.test_attention import DTYPES, ERROR, MIXED
 from tests.pools import NAN_BYTE
@@ -37,7 +37,7 @@ def close(out: Tensor, case: Case, *, window: int, softcap: float = 0.0, error: 
     torch.testing.assert_close(out.double(), truth, rtol=0, atol=error)
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("page_size", [PAGE, 5])
 def test_AS05_SW04_a_window_of_any_size_is_that_of_the_dense_result_however_the_row_is_cut(
@@ -48,7 +48,7 @@ def test_AS05_SW04_a_window_of_any_size_is_that_of_the_dense_result_however_the_
         close(run_attention(ops, in_chunks(case, size), window=window), case, window=window)
 
 
-@every_ops
+@compiled_ops
 def test_AS05_a_window_in_any_dtype_of_activations_and_of_pages(ops: Ops) -> None:
     for dtype in ops.dtypes:
         for cache_dtype in ops.cache_dtypes:
@@ -73,7 +73,7 @@ def test_with_a_window_a_token_has_the_same_bits_in_any_chunk(ops: Ops, window: 
             assert torch.equal(run_attention(ops, part, window=window, softcap=CAP), whole), (cache_dtype, size)
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("window", [1, 7, 33, 128, 129, 1000])
 def test_rows_of_all_lengths_see_their_own_windows(ops: Ops, window: int) -> None:
     case = make_case(ops, MIXED, Geometry(PAGE, 1, 2, 80, "float32"), HEADS)
@@ -81,7 +81,7 @@ def test_rows_of_all_lengths_see_their_own_windows(ops: Ops, window: int) -> Non
     torch.testing.assert_close(out.double(), dense(case, MIXED, HEADS, window=window), rtol=0, atol=ERROR["float32"])
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("softcap", [0.1, 1.5, 30.0, 1e4])
 def test_capped_scores_are_those_of_the_dense_result(ops: Ops, softcap: float) -> None:
     for cache_dtype in ops.cache_dtypes:
@@ -90,7 +90,7 @@ def test_capped_scores_are_those_of_the_dense_result(ops: Ops, softcap: float) -
         torch.testing.assert_close(out.double(), truth, rtol=0, atol=max(ERROR["float32"], ERROR[cache_dtype]))
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("softcap", [5.0, 50.0])
 def test_scores_far_beyond_the_cap_stay_below_it(ops: Ops, softcap: float) -> None:
     case = make_case(ops, MIXED, Geometry(PAGE, 1, 2, 64, "float32"), HEADS)
@@ -99,7 +99,7 @@ def test_scores_far_beyond_the_cap_stay_below_it(ops: Ops, softcap: float) -> No
     torch.testing.assert_close(out.double(), truth, rtol=0, atol=2e-5)
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("length", [7, 8, 9, 10])
 def test_SW01_at_below_and_above_the_window_the_result_is_that_of_the_full_mask(ops: Ops, length: int) -> None:
     """The recipe: window 8, a prompt of 6, four more tokens one by one."""
@@ -109,7 +109,7 @@ def test_SW01_at_below_and_above_the_window_the_result_is_that_of_the_full_mask(
     close(run_attention(ops, replace(case, step=step), window=8), case, window=8)
 
 
-@every_ops
+@compiled_ops
 def test_SW02_a_prompt_longer_than_the_window_is_causal_in_one_chunk_and_in_chunks_of_5(ops: Ops) -> None:
     """The recipe: window 8, a prompt of 20. What comes later, changed, changes nothing before it."""
     case = sequence(ops, 20)
@@ -123,7 +123,7 @@ def sequence_head(case: Case, length: int) -> Case:
     return replace(case, q=case.q[:length], keys=[case.keys[0][:length]], values=[case.values[0][:length]])
 
 
-@every_ops
+@compiled_ops
 def test_NU05_blocks_that_a_row_sees_nothing_of_weigh_nothing_and_make_no_nan(ops: Ops) -> None:
     """Rows of one piece, of which the first see blocks that the last do not, beside a padded row."""
     geometry = Geometry(PAGE, 1, 2, 32, "float32")
@@ -136,7 +136,7 @@ def test_NU05_blocks_that_a_row_sees_nothing_of_weigh_nothing_and_make_no_nan(op
     assert torch.isnan(out[-1]).all()
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("window", [1, 9, 16, 17, 40])
 def test_NU06_what_lies_before_every_window_may_be_anything(ops: Ops, window: int) -> None:
     """NaN in whole pages: keys, values and scales."""
@@ -151,7 +151,7 @@ def test_NU06_what_lies_before_every_window_may_be_anything(ops: Ops, window: in
         assert torch.equal(run_attention(ops, case, window=window), good)
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("poison", [float("nan"), 1e30])
 @pytest.mark.parametrize("page_size", [16, 5])
 def test_NU06_poison_beside_what_is_seen_changes_nothing(ops: Ops, page_size: int, poison: float) -> None:
@@ -173,7 +173,7 @@ def write_poison(ops: Ops, case: Case, positions: int, poison: float) -> None:
         write_all(ops, bad, bad, place(table, positions, geometry), case.array, 0, geometry)
 
 
-@every_ops
+@compiled_ops
 @pytest.mark.parametrize("window", range(1, PAGE + 2))
 def test_NU08_a_window_includes_the_token_itself_whatever_its_size(ops: Ops, window: int) -> None:
     """The recipe: one query, two positions; a window of 1 gives the token's own value."""
