@@ -44,8 +44,8 @@ async def test_requests_and_why_they_wait(service: PaperService, octavo: Octavo)
     answers = await service.ask_in_one_plan(("chat", [1, 2, 3]), ("[red]\x1b[2J", [4]), ("chat", [5]))
     code, out, _ = await octavo("requests")
     assert code == 0
-    assert re.search(r"^ ?chat +\d+\.\d s +3 +running +w0 +0 +0 +1 +0", out, re.MULTILINE)
-    assert re.search(r"^ ?chat +\d+\.\d s +1 +waiting +0 +0 +0 +0", out, re.MULTILINE)
+    assert re.search(r"^ ?chat +0 +\d+\.\d s +3 +running +w0 +0 +0 +1 +0", out, re.MULTILINE)
+    assert re.search(r"^ ?chat +2 +\d+\.\d s +1 +waiting +0 +0 +0 +0", out, re.MULTILINE)
     assert "'[red]\\x1b[2J'" in out, "a client's words are shown, not obeyed"
     code, out, _ = await octavo("explain", "chat")
     first, second = out.splitlines()

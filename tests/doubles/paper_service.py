@@ -56,14 +56,14 @@ class PaperService:
     async def ask_in_one_plan(self, *asked: tuple[str, list[int]]) -> "list[asyncio.Task[list[int]]]":
         """Asks for these answers, in this order. All that fit begin with the same plan, whose result the worker keeps.
 
-        Those of one name are asked for by tenants of their own.
+        Where names come twice, each request has a tenant of its own.
         """
         requests = self.scheduler.loop.core.requests
         await self.client.drain_worker("w0")
         tasks = []
-        names = [name for name, _ in asked]
+        have_tenants = len({name for name, _ in asked}) < len(asked)
         for number, (name, prompt) in enumerate(asked):
-            tasks.append(self.ask(name, prompt, tenant=str(number) if name in names[:number] else ""))
+            tasks.append(self.ask(name, prompt, tenant=str(number) if have_tenants else ""))
             await self.until(lambda: len(requests) == len(tasks))
         await self.client.resume_worker("w0")
         await self.until(lambda: bool(self.scheduler.loop.core.workers["w0"].running))
