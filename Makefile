@@ -102,6 +102,9 @@ mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulat
 faults: $(DEV) ## Kill KILLS=n workers under load, freeze some, cut some off (minutes; KIND=paper without tensors)
 	$(BIN)/python -m benchmarks.faults --kills $(or $(KILLS),200) --kind $(or $(KIND),real)
 
+kernels-full: $(DEV) ## Every case of every Triton kernel against float64 (hours; SECONDS=n; resumes)
+	$(BIN)/python -m benchmarks.kernels_full $(if $(SECONDS),--seconds $(SECONDS))
+
 static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, without one, and compare with the table
 	TRITON_CACHE_DIR=.cache/triton $(BIN)/python -m benchmarks.static_gpu
 

@@ -31,8 +31,9 @@ TINY = Model("tiny", 2, 64, 4, 2, 16, 96, 160)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """How much is checked and measured."""
 
+    cases: int
     models: tuple[Model, ...]
     decodes: tuple[tuple[int, int], ...]
     prefills: tuple[tuple[int, int], ...]
@@ -42,13 +43,13 @@ class Size:
     swapped: int  # pages
 
 
-WHOLE = Size((LLAMA_1B, LLAMA_8B), DECODES, PREFILLS, (1, 32, 128, 256), 1024, 40, 512)
-SMALL = Size((TINY,), ((1, 16), (2, 16)), ((16, 0),), (1, 2), 16, 3, 2)
+WHOLE = Size(200, (LLAMA_1B, LLAMA_8B), DECODES, PREFILLS, (1, 32, 128, 256), 1024, 40, 512)
+SMALL = Size(2, (TINY,), ((1, 16), (2, 16)), ((16, 0),), (1, 2), 16, 3, 2)
 
 
 def figures(bench: Bench, size: Size) -> Figures:
     """All of them, as they come."""
-    yield from check_all(bench)
+    yield from check_all(bench, size.cases)
     for model in size.models:
         yield from attention.decode_times(bench, model, size.decodes)
         yield from attention.prefill_times(bench, model, size.prefills)

@@ -5,10 +5,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
 
+from triton.runtime import driver
+
 from benchmarks.static_gpu.launches import Named, launches
 from benchmarks.static_gpu.measure import measure
 from benchmarks.static_gpu.table import Entry, Table
-from benchmarks.static_gpu.targets import TARGETS
+from benchmarks.static_gpu.targets import TARGETS, Driver
 
 
 def entry(named: Named, target_index: int) -> Entry:
@@ -23,7 +25,8 @@ def entry(named: Named, target_index: int) -> Entry:
 
 
 def column(index: int) -> dict[str, Entry]:
-    """All kernels on one target, in a process of its own."""
+    """All kernels on one target, in a process of its own. Wrappers ask which GPU is there."""
+    driver.set_active(Driver(TARGETS[index]))
     return {named.name: entry(named, index) for named in launches()}
 
 

@@ -28,9 +28,11 @@ from octavo_kernels.int4 import Int4
 
 Array: TypeAlias = Any
 Replay: TypeAlias = Callable[[], None]
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
+"""fp8 is e4m3."""
+SCALED = ("int8", "fp8")
 SCALE_BYTES = 2
-"""Of the bfloat16 scale that each token's K and V of a head have in an int8 cache."""
+"""Of the bfloat16 scale that each token's K and V of a head have in such a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class Geometry:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one head's block: K, V and the scales of an int8 cache."""
-        token = self.head_dim * ITEM_BYTES[self.dtype] + (SCALE_BYTES if self.dtype == "int8" else 0)
+        """Bytes of one head's block: K, V and their scales."""
+        token = self.head_dim * ITEM_BYTES[self.dtype] + (SCALE_BYTES if self.dtype in SCALED else 0)
         return 2 * self.page_size * token
 
     @property

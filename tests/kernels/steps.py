@@ -75,20 +75,24 @@ def make_case(
         return torch.randn(tokens, heads, geometry.head_dim, generator=rng).to(dtype)
 
     keys, values = ([normal(n, geometry.num_kv_heads) for n in lengths] for _ in range(2))
-    for slot, k, v in zip(slots, keys, values, strict=True):
-        write_all(ops, k, v, table[slot], array, layer, geometry)
+    index = [place(table[slot], n, geometry) for slot, n in zip(slots, lengths, strict=True)]
+    write_all(ops, torch.cat(keys), torch.cat(values), torch.cat(index), array, layer, geometry)
     step = step_of(rows, slots, table, geometry)
     return Case(step, pool, array, keys, values, normal(step.num_tokens, heads))
 
 
-def write_all(ops: Ops, k: Tensor, v: Tensor, table: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
-    """A whole sequence's K and V, rotated by nothing."""
-    position = torch.arange(len(k))
+def place(table: Tensor, length: int, geometry: Geometry) -> Tensor:
+    """Where K and V of a sequence's positions lie: int64 [length]."""
+    position = torch.arange(length)
+    return table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
+
+
+def write_all(ops: Ops, k: Tensor, v: Tensor, index: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
+    """K and V of many positions, rotated by nothing."""
     step = empty_step(geometry)
-    step.position = position.int()
-    step.kv_index = table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
+    step.position, step.kv_index = torch.zeros(len(k), dtype=torch.int32), index
     step.count(tokens=len(k), rows=0, head_rows=0, samples=0)
-    cos = torch.ones(len(k), geometry.head_dim // 2)
+    cos = torch.ones(1, geometry.head_dim // 2)
     ops.rope_and_write(qkv_of(k, k, v), cos, torch.zeros_like(cos), pool, layer, step)
 
 

@@ -10,7 +10,7 @@ from tests.kernels.steps import Row, empty_step, make_case, new_pool, qkv_of
 from tests.pools import NAN_BYTE
 
 GEOMETRY = Geometry(page_size=4, num_layers=2, num_kv_heads=3, head_dim=8, dtype="float32")
-CACHE_DTYPES = [("float32", 4 * 8), ("bfloat16", 2 * 8), ("float16", 2 * 8), ("int8", 8 + 2)]
+CACHE_DTYPES = [("float32", 4 * 8), ("bfloat16", 2 * 8), ("float16", 2 * 8), ("int8", 8 + 2), ("fp8", 8 + 2)]
 
 
 @every_ops
@@ -22,7 +22,7 @@ def test_a_page_is_contiguous_over_all_layers_and_as_large_as_it_says(ops: Ops) 
 
 
 @pytest.mark.parametrize(("dtype", "token_bytes"), CACHE_DTYPES)
-def test_a_page_holds_k_and_v_of_each_token_and_the_scales_of_int8(dtype: str, token_bytes: int) -> None:
+def test_a_page_holds_k_and_v_of_each_token_and_their_scales(dtype: str, token_bytes: int) -> None:
     geometry = Geometry(page_size=4, num_layers=2, num_kv_heads=3, head_dim=8, dtype=dtype)
     assert geometry.page_bytes == 2 * 3 * 2 * 4 * token_bytes
 

@@ -1,12 +1,11 @@
 """`Ops` over Triton kernels."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from octavo_kernels.ops import Ops
-from octavo_kernels.reference import attention, groups, pages
-from octavo_kernels.triton import memory, weights
+from octavo_kernels.triton import cache, memory, weights
+from octavo_kernels.triton.attention import Attention
 from octavo_kernels.triton.dense import Dense
 from octavo_kernels.triton.device import Device
 from octavo_kernels.triton.graphs import capture
@@ -15,21 +14,23 @@ from octavo_kernels.triton.linear import Linear
 from octavo_kernels.triton.mirror import Mirror
 from octavo_kernels.triton.moves import Moves
 from octavo_kernels.triton.pages import Pages
+from octavo_kernels.triton.rope import Rope
 from octavo_kernels.triton.sampling import Sampler
 
 
 def open_door(device: Device, *, invariant: bool = False) -> Ops:
-    """All functions of the door, on one device. `invariant`: a row's bits are the same in any launch."""
+    """All functions of the door, on one device. `invariant`: a row's bits are the same in any batch and any chunking."""
     launcher, mirror = Launcher(device), Mirror(device)
     dense, linear, sampler = Dense(launcher), Linear(launcher, invariant=invariant), Sampler(launcher)
+    attention = Attention(launcher, is_invariant=invariant)
     return Ops(
         name="triton",
-        layout=pages.LAYOUT,
+        layout=cache.LAYOUT,
         weight_layout=weights.WEIGHT_LAYOUT,
         formats=weights.FORMATS,
         dtypes=("bfloat16", "float16", "float32"),
-        cache_dtypes=("bfloat16", "float16", "float32"),
-        batch_invariant=False,
+        cache_dtypes=cache.CACHE_DTYPES,
+        batch_invariant=invariant,
         needs_zeroed_pages=False,
         share=mirror.share,
         changed=mirror.changed,
@@ -42,15 +43,15 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         capture=partial(capture, launcher, mirror),
         call=launcher.do,
         on_rows=lambda rows, x, act: launcher.do(lambda: act(x[: launcher.most(rows, len(x))])),
-        prepare=borrowed(device, partial(groups.prepare, tile=None)),
+        prepare=attention.prepare,
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,
         embed=linear.embed,
         linear=linear.linear,
         gated_linear=linear.gated_linear,
         rms_norm=dense.rms_norm,
-        rope_and_write=borrowed(device, pages.rope_and_write),
-        attention=borrowed(device, attention.attention),
+        rope_and_write=Rope(launcher).rope_and_write,
+        attention=attention.attention,
         silu_mul=dense.silu_mul,
         sample=sampler.sample,
         logprobs=sampler.logprobs,
@@ -68,8 +69,3 @@ def between_steps(device: Device) -> dict[str, Any]:
         "swap_seconds": moves.swap_seconds,
         "zero_pages": partial(on_device.zero, device.main),
     }
-
-
-def borrowed(device: Device, function: Callable[..., None]) -> Callable[..., None]:
-    """A function of the reference, put on the main queue."""
-    return lambda *given, **named: device.main.do(lambda: function(*given, **named))

@@ -22,7 +22,7 @@ NARROW = {tl.bfloat16: torch.bfloat16, tl.float8e4nv: torch.float8_e4m3fn, tl.fl
 
 def install() -> None:
     """Mend the interpreter of this process. Triton takes it where TRITON_INTERPRET=1 when a kernel is defined."""
-    if interpreter_builder.__class__ is Exact:
+    if isinstance(interpreter_builder, Exact):
         return
     interpreter_builder.__class__ = Exact
     # The language is made to interpret at every call of every function, which takes longer than most functions: once do.

@@ -1,0 +1,86 @@
+"""Every case of every Triton kernel, in the interpreter, against float64.
+
+    python -m benchmarks.kernels_full                 all that is left to do: hours on two cores
+    python -m benchmarks.kernels_full --seconds 600   as many as that lasts
+
+Cases come in random order and are remembered until a source changes. Prints one line of JSON: how many there are, were run
+and failed, and the worst relative error by kernel and type of activations.
+"""
+
+import argparse
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import chain, islice
+from multiprocessing import get_context
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when kernels are defined
+
+from benchmarks.store import ROOT, Store, digest
+from tests.kernels.triton import cases as attention
+from tests.kernels.triton import linear_cases, sampling_cases
+from tests.kernels.triton.test_sampling import ROUNDING
+
+AT_ONCE = 64
+Result = tuple[str, float, bool]  # (type of activations, error, whether it is too large)
+
+
+def all_cases() -> dict[str, Any]:
+    """By name."""
+    found = chain(attention.all_cases(), linear_cases.all_cases(), sampling_cases.all_cases())
+    return {f"{type(case).__module__.rpartition('.')[2]} {case!r}": case for case in found}
+
+
+def run(case: Any) -> Result:
+    """One of them."""
+    if isinstance(case, attention.Case):
+        error = attention.check(case)
+        return f"attention {case.dtype}", error, not error <= attention.BOUND[case.dtype]
+    if isinstance(case, linear_cases.Case):
+        error = linear_cases.check(case)
+        return f"linear {case.dtype}", error, not error <= case.bound
+    error = sampling_cases.check(case)
+    return "sampling float32", error, not error <= ROUNDING
+
+
+def checked(named: tuple[str, Any]) -> tuple[str, Result]:
+    """With its name; what it raises counts as a failure."""
+    name, case = named
+    try:
+        return name, run(case)
+    except Exception as error:
+        return name, (f"{name}: {error!r}", float("inf"), True)
+
+
+def results(cases: dict[str, Any], store: Store, seconds: float) -> Iterator[Result]:
+    """What is known, and what can be found out in so many seconds."""
+    yield from (entry["result"] for entry in store.entries.values())
+    left = [(name, case) for name, case in cases.items() if name not in store.entries]
+    random.Random(len(left)).shuffle(left)
+    rest, until = iter(left), time.monotonic() + seconds
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        while time.monotonic() < until and (batch := list(islice(rest, AT_ONCE))):
+            for name, result in pool.map(checked, batch):
+                store.get(name, partial(dict, result=result))
+                yield result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    cases = all_cases()
+    store = Store(ROOT / ".cache" / f"kernels-full-{digest()}.jsonl")
+    num_run, num_failed, worst = 0, 0, dict[str, float]()
+    for kind, error, is_bad in results(cases, store, parser.parse_args().seconds):
+        num_run, num_failed = num_run + 1, num_failed + is_bad
+        worst[kind] = max(worst.get(kind, 0.0), error)
+    print(json.dumps({"cases": len(cases), "run": num_run, "failed": num_failed, "worst_relative_error": worst}))
+
+
+if __name__ == "__main__":
+    main()
