@@ -11,9 +11,13 @@ import gguf
 from octavo_kernels.ops import pick
 from octavo_scheduler.errors import InvalidRequest, StartError
 from octavo_scheduler.model import load_model
+from octavo_worker.config import WorkerConfig
+from octavo_worker.engine import CONFIG, WEIGHTS, Engine
 from octavo_worker.errors import ModelError
 from octavo_worker.folder import INDEX
 from octavo_worker.gguf_file import GgufFile
+from octavo_worker.manifest import NAME as MANIFEST
+from octavo_worker.prepare import prepare
 from octavo_worker.source import open_source
 from octavo_worker.tensors import TensorFile
 from octavo_worker.weights import load
@@ -40,7 +44,13 @@ class FileFuzzer:
         self.gguf = write_gguf(
             self.folder, folder / "tiny.gguf", matrices=gguf.GGMLQuantizationType.F32, has_vocabulary=True
         )
-        self.files = {path: path.read_bytes() for path in (self.gguf, *sorted(self.folder.iterdir()))}
+        self.engine = make_engine(self.folder, folder / "engine")
+        paths = (
+            self.gguf,
+            *sorted(self.folder.iterdir()),
+            *(self.engine / name for name in (MANIFEST, CONFIG, WEIGHTS)),
+        )
+        self.files = {path: path.read_bytes() for path in paths}
         self.heads = {path: self.head_bytes(path) for path in self.files}
         self.began_with_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -54,12 +64,15 @@ class FileFuzzer:
 
     def run(self, case: int) -> None:
         draw = random.Random(case)
-        weights = next(path for path in self.files if path.suffix == ".safetensors")
-        path = draw.choice([self.gguf, self.gguf, self.gguf, weights, weights, *self.files])
+        weights = [path for path in self.files if path.suffix == ".safetensors"]
+        path = draw.choice([*[self.gguf] * 4, *weights * 2, *self.files])
         data, most = self.files[path], self.heads[path]
         if path == self.gguf and draw.randrange(2):
             most = draw.choice((32, 600, most))  # most of a header is its vocabulary
-        path.write_bytes(mutated(draw, data, [data[: self.heads[path]]], most))
+        content = mutated(draw, data, [data[: self.heads[path]]], most)
+        if path == self.engine / WEIGHTS:  # the manifest knows how long it is
+            content = content.ljust(len(data), b"\0")[: len(data)]
+        path.write_bytes(content)
         self.findings.cases += 1
         try:
             for read in self.readers(path):
@@ -68,6 +81,8 @@ class FileFuzzer:
             path.write_bytes(data)
 
     def readers(self, path: Path) -> list[Callable[[], object]]:
+        if path.parent == self.engine:
+            return [lambda: Engine(self.engine).load(OPS)]
         model = self.gguf if path == self.gguf else self.folder
         return [lambda: read_as_worker(model), lambda: read_as_scheduler(model)]
 
@@ -93,6 +108,13 @@ class FileFuzzer:
         grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - self.began_with_kb
         if grown_kb > MOST_GROWTH_KB:
             self.findings.state_change(self.findings.cases, f"memory grew by {grown_kb >> 10} MiB")
+
+
+def make_engine(model: Path, folder: Path) -> Path:
+    """What `octavo prepare` makes of a model: for the reference, since what is mutated here are headers."""
+    folder.mkdir()
+    prepare(WorkerConfig(model=model, kernels="reference", weights="float32"), folder)
+    return folder
 
 
 def read_as_worker(model: Path) -> None:

@@ -16,6 +16,7 @@ from octavo_worker.architecture import from_gguf, from_huggingface
 from octavo_worker.errors import ModelError
 from octavo_worker.folder import INDEX, Folder
 from octavo_worker.gguf_file import GgufFile
+from octavo_worker.manifest import read_manifest
 from octavo_worker.source import open_source
 from octavo_worker.tensors import TensorFile
 from safetensors.numpy import load_file
@@ -273,6 +274,21 @@ def test_a_json_file_that_goes_too_deep_or_nowhere_is_one_sentence(model: Path, 
     if name == "config.json":
         with pytest.raises(ModelError, match=r"^[^\n]+ (cannot be read|does not hold)[^\n]*$"):
             open_source(model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"files": None}, {"files": []}, {"files": {"x": {}}}, {"original": "no digest"}, {"kernels": 5}, {"more": 1}],
+)
+def test_a_manifest_that_lacks_an_entry_or_has_a_bad_one_is_a_model_error(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    texts = {"kernels": "a", "weight_layout": "b", "weights": "c", "dtype": "d", "original": "0" * 64}
+    whole = {"format": "octavo engine", "version": 1, **texts, "files": {}}
+    content = {key: value for key, value in (whole | change).items() if value is not None}
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="lacks an entry or has a bad one"):
+        read_manifest(tmp_path)
 
 
 def _replaced(read: Callable[[], object]) -> str:

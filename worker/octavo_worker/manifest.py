@@ -54,7 +54,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise ModelError(f"{folder} is an engine folder of version {version}, not {VERSION}; prepare the model again")
     try:
         manifest = parsed(content)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{folder / NAME} lacks an entry or has a bad one: {error}") from error
     for name, expected in manifest.files.items():
         if "/" in name or not (folder / name).is_file():
