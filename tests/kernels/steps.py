@@ -76,7 +76,7 @@ def make_case(
 
     keys, values = ([normal(n, geometry.num_kv_heads) for n in lengths] for _ in range(2))
     index = [place(table[slot], n, geometry) for slot, n in zip(slots, lengths, strict=True)]
-    write_all(ops, torch.cat(keys), torch.cat(values), torch.cat(index), array, layer, geometry)
+    write_at(ops, torch.cat(keys), torch.cat(values), torch.cat(index), array, layer, geometry)
     step = step_of(rows, slots, table, geometry)
     return Case(step, pool, array, keys, values, normal(step.num_tokens, heads))
 
@@ -87,8 +87,13 @@ def place(table: Tensor, length: int, geometry: Geometry) -> Tensor:
     return table[position // geometry.page_size].long() * geometry.page_size + position % geometry.page_size
 
 
-def write_all(ops: Ops, k: Tensor, v: Tensor, index: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
-    """K and V of many positions, rotated by nothing."""
+def write_all(ops: Ops, k: Tensor, v: Tensor, table: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
+    """A whole sequence's K and V, rotated by nothing."""
+    write_at(ops, k, v, place(table, len(k), geometry), pool, layer, geometry)
+
+
+def write_at(ops: Ops, k: Tensor, v: Tensor, index: Tensor, pool: object, layer: int, geometry: Geometry) -> None:
+    """K and V of many positions to where `kv_index` says, rotated by nothing."""
     step = empty_step(geometry)
     step.position, step.kv_index = torch.zeros(len(k), dtype=torch.int32), index
     step.count(tokens=len(k), rows=0, head_rows=0, samples=0)

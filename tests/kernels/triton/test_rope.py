@@ -5,7 +5,7 @@ import torch
 from octavo_kernels.ops import Geometry, pick
 from torch import Tensor
 
-from tests.kernels.steps import new_pool, write_all
+from tests.kernels.steps import new_pool, write_at
 from tests.kernels.triton.cases import stored
 from tests.pools import NAN_BYTE
 
@@ -29,7 +29,7 @@ def written(dtype: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """The page that has them, and its scales: K and V as float32 [KV, 2, PAGE, DIM] and [KV, 2, PAGE]."""
     geometry = GEOMETRIES[dtype]
     array, memory = new_pool(pick("cpu", "triton"), geometry, 2)
-    write_all(pick("cpu", "triton"), k, v, PAGE + torch.arange(len(k)), array, 1, geometry)
+    write_at(pick("cpu", "triton"), k, v, PAGE + torch.arange(len(k)), array, 1, geometry)
     assert (memory[[0, 2]] == NAN_BYTE).all()
     assert (memory[1, : geometry.page_bytes // 2] == NAN_BYTE).all()
     blocks = memory[1, geometry.page_bytes // 2 :].view(2, geometry.block_bytes)

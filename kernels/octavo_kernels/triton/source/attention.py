@@ -42,10 +42,12 @@ def finished(total, mixed, SHAPE: tl.constexpr):
 
 @triton.jit
 def capped(scores, SHAPE: tl.constexpr):
-    """softcap * tanh(scores * scale / softcap)."""
-    shrunk = tl.exp2(tl.abs(scores) * (-TWO_LOG2_E * SHAPE.scale / SHAPE.softcap))
-    size = SHAPE.softcap * (1.0 - shrunk) / (1.0 + shrunk)
-    return tl.where(scores < 0.0, -size, size)
+    """softcap * tanh(scores * scale / softcap); by its series where 1 - exp would lose what is left of small ones."""
+    x = scores * (SHAPE.scale / SHAPE.softcap)
+    shrunk = tl.exp2(tl.abs(x) * -TWO_LOG2_E)
+    size = (1.0 - shrunk) / (1.0 + shrunk)
+    small = x * (1.0 + x * x * (-0.3333333333333333 + x * x * 0.13333333333333333))
+    return SHAPE.softcap * tl.where(tl.abs(x) < 0.1, small, tl.where(x < 0.0, -size, size))
 
 
 @triton.jit
