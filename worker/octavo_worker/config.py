@@ -8,7 +8,7 @@ from octavo_worker.errors import ConfigError
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 WEIGHTS = (*DTYPES, "fp8", "int8", "int8_groups", "int4")
-KV_DTYPES = (*DTYPES, "int8")
+KV_DTYPES = (*DTYPES, "int8", "fp8")
 FULL_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 

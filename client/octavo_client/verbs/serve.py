@@ -30,7 +30,7 @@ WORKER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--device", "NAME", "where workers compute: cpu or cuda"),
     ("--dtype", "NAME", "what to compute in: auto, float32, bfloat16 or float16"),
     ("--weights", "NAME", "format of the weights: auto, float32, bfloat16, int8 or int4"),
-    ("--kv-dtype", "NAME", "dtype of K and V in pages: auto, float32, bfloat16, float16 or int8"),
+    ("--kv-dtype", "NAME", "dtype of K and V in pages: auto, float32, bfloat16, float16, int8 or fp8"),
     ("--kernels", "NAME", "implementation of the kernels"),
     ("--ops", "NAME", "attention or other ops of an installed package (entry points octavo.ops)"),
     ("--page-size", "N", "tokens of a page (default: 16)"),
