@@ -6,7 +6,7 @@ from octavo_kernels.ops import Geometry, Ops
 from torch import Tensor
 
 from tests.kernels.implementations import build, every_ops
-from tests.kernels.steps import GARBAGE, Case, Row, dense, make_case, place, run_attention, write_all
+from tests.kernels.steps import GARBAGE, Case, Row, dense, make_case, place, run_attention, write_at
 from tests.pools import NAN_BYTE
 
 ERROR = {"float32": 4e-6, "float16": 2e-3, "bfloat16": 2e-2, "int8": 6e-2, "fp8": 2e-1}
@@ -110,7 +110,7 @@ def test_NU02_scores_that_half_precision_does_not_have_are_weighed_in_float32(op
         keys = torch.full_like(case.keys[0], -100.0)
         keys[4], keys[6] = 100, 100
         index = place(case.step.table[int(case.step.row_slot[0])], len(keys), case.step.geometry)
-        write_all(ops, keys, case.values[0], index, case.array, 0, case.step.geometry)
+        write_at(ops, keys, case.values[0], index, case.array, 0, case.step.geometry)
         case.q[:] = 100
         out = run_attention(ops, case).double()
         torch.testing.assert_close(out[0], case.values[0][[4, 6]].double().mean(0), rtol=0, atol=ERROR[dtype])

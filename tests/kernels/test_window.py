@@ -8,7 +8,7 @@ from octavo_kernels.ops import Geometry, Ops
 from torch import Tensor
 
 from tests.kernels.implementations import compiled_ops, invariant_ops
-from tests.kernels.steps import Case, Row, dense, make_case, place, run_attention, step_of, write_all
+from tests.kernels.steps import Case, Row, dense, make_case, place, run_attention, step_of, write_at
 from tests.kernels.test_attention import DTYPES, ERROR, MIXED
 from tests.pools import NAN_BYTE
 
@@ -170,7 +170,7 @@ def write_poison(ops: Ops, case: Case, positions: int, poison: float) -> None:
     table, geometry = case.step.table[int(case.step.row_slot[0])], case.step.geometry
     bad = torch.full((positions, geometry.num_kv_heads, geometry.head_dim), poison)
     if positions:
-        write_all(ops, bad, bad, place(table, positions, geometry), case.array, 0, geometry)
+        write_at(ops, bad, bad, place(table, positions, geometry), case.array, 0, geometry)
 
 
 @compiled_ops
