@@ -44,7 +44,7 @@ check: $(DEV) protos-check ## Lint, formatting, types, schema, generated code
 
 test: $(DEV) ## Run all tests, those of the kernels beside the others
 	@mkdir -p .cache
-	@$(BIN)/python -m pytest $(KERNEL_TESTS) > .cache/kernel-tests.log 2>&1 & kernels=$$!; \
+	@export OMP_NUM_THREADS=1; $(BIN)/python -m pytest $(KERNEL_TESTS) > .cache/kernel-tests.log 2>&1 & kernels=$$!; \
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(KERNEL_TESTS)); others=$$?; \
 	wait $$kernels; kernels=$$?; cat .cache/kernel-tests.log; exit $$((kernels | others))
 

@@ -144,7 +144,7 @@ def test_PS01_PS05_a_preemption_at_every_position_changes_no_id(
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-@pytest.mark.parametrize("chunk", [1, 7, 16, 17])
+@pytest.mark.parametrize("chunk", [1, 7, 17])
 def test_in_the_invariant_mode_no_schedule_changes_an_id(tiny: Path, kernels: str, page_size: int, chunk: int) -> None:
     settings = {"page_size": page_size, "pages": 640 // page_size, "max_step_tokens": 64}
     worker = RunnerWorker(tiny, kernels=kernels, invariant=True, **settings)

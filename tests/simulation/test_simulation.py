@@ -12,7 +12,7 @@ from tests.simulation.coverage import FAULTS, Coverage
 from tests.simulation.violation import Violation
 from tests.simulation.world import Outcome, World
 
-BLOCKS = 20
+BLOCKS = 8
 SEEDS_PER_BLOCK = 50
 
 
