@@ -46,7 +46,7 @@ def test_flags_become_one_frozen_configuration() -> None:
         (["--pages", "5", "--kv-cache-memory", "1GiB"], "not allowed with argument"),
         (["--dtype", "int8"], "--dtype is one of auto, float32, bfloat16, float16, not 'int8'"),
         (["--weights", "int3"], "--weights is one of auto, float32, .* int4, not 'int3'"),
-        (["--kv-dtype", "int4"], "--kv-dtype is one of auto, float32, .* int8, not 'int4'"),
+        (["--kv-dtype", "int4"], "--kv-dtype is one of auto, float32, .* fp8, not 'int4'"),
         (["--curve-key", "k"], "--curve-key and --curve-server-key go together"),
         (["--unknown"], "unrecognized arguments"),
     ],
