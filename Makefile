@@ -19,7 +19,7 @@ PROTO_SCRATCH := .cache/protos
 export OMP_WAIT_POLICY ?= PASSIVE
 
 SEEDS ?= 2000
-KERNEL_TESTS := tests/kernels tests/benchmarks
+COMPUTING := tests/kernels tests/benchmarks tests/equality tests/worker
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -42,11 +42,11 @@ check: $(DEV) protos-check ## Lint, formatting, types, schema, generated code
 	$(BIN)/mypy $(TYPED) hatch_build.py
 	$(BIN)/buf lint
 
-test: $(DEV) ## Run all tests, those of the kernels beside the others
+test: $(DEV) ## Run all tests: those that compute beside those that mostly wait
 	@mkdir -p .cache
-	@export OMP_NUM_THREADS=1; $(BIN)/python -m pytest $(KERNEL_TESTS) > .cache/kernel-tests.log 2>&1 & kernels=$$!; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(KERNEL_TESTS)); others=$$?; \
-	wait $$kernels; kernels=$$?; cat .cache/kernel-tests.log; exit $$((kernels | others))
+	@export OMP_NUM_THREADS=1; $(BIN)/python -m pytest $(COMPUTING) > .cache/computing.log 2>&1 & computing=$$!; \
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING)); others=$$?; \
+	wait $$computing; computing=$$?; cat .cache/computing.log; exit $$((computing | others))
 
 sanitize: $(DEV) ## Run the kernel tests with the C library under ASan and UBSan (some minutes)
 	$(BIN)/python -m tests.kernels.sanitize
@@ -115,7 +115,7 @@ kernels-full: $(DEV) ## Every case of every Triton kernel against float64 (hours
 static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, without one, and compare with the table
 	TRITON_CACHE_DIR=.cache/triton $(BIN)/python -m benchmarks.static_gpu
 
-gpu-check: $(DEV) ## Run all kernels on the GPU that is here, measure them (eight minutes; without a GPU it says so)
+gpu-check: $(DEV) ## Check and measure the kernels on the GPU that is here (eight minutes; without a GPU it says so)
 	$(BIN)/python -m benchmarks.gpu
 
 clean: ## Remove everything that make made, the virtual environment too

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from octavo_kernels.ops import Geometry, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry
 
 from benchmarks.workload import ANSWER_LENGTHS, PROMPT_LENGTHS
 

@@ -1,6 +1,6 @@
 """Runs the kernels on the GPU that is here, and measures them; docs/gpu-roofline.md says what they should need.
 
-    python -m benchmarks.gpu            all of it, in under eight minutes; writes benchmarks/gpu/measured.json
+    python -m benchmarks.gpu            all of it, meant to take under eight minutes; writes benchmarks/gpu/measured.json
     python -m benchmarks.gpu --paper    on paper: nothing is measured, but all of the script runs
 
 Without a GPU it says so, and runs nothing. Prints a table, and the figures as one line of JSON.
@@ -17,7 +17,7 @@ if "--paper" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when kernels are defined
 
 import torch
-from octavo_kernels.ops import KernelsUnavailable
+from octavo_kernels.choice import KernelsUnavailable
 
 from benchmarks.gpu import attention, serving
 from benchmarks.gpu.bench import Bench

@@ -9,7 +9,8 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from octavo_kernels.ops import KernelsUnavailable, Ops
+from octavo_kernels.choice import KernelsUnavailable
+from octavo_kernels.ops import Ops
 
 GROUP = "octavo.ops"
 OF_A_STEP = (

@@ -6,8 +6,11 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+
+from octavo_client import AsyncClient
 
 from tests.faults.cluster import Cluster, cluster
 from tests.faults.streams import Load, Tally, some_requests
@@ -57,8 +60,6 @@ class Proxy:
 
 async def busy(load: Load, made: Cluster, name: str) -> None:
     """Until a worker has rows in flight, and its steps are known."""
-    from octavo_client import AsyncClient
-
     async with AsyncClient(load.address) as client:
         for _ in range(1000):
             workers = (await client.status()).workers
@@ -69,48 +70,45 @@ async def busy(load: Load, made: Cluster, name: str) -> None:
     raise AssertionError(f"{name} has nothing to do")
 
 
-async def frozen(made: Cluster, rounds: int) -> tuple[list[float], Tally]:
-    """Seconds until a worker stopped by SIGSTOP under load is given up, each round another one; it then goes on."""
+Round = Callable[[Cluster, Load], Awaitable[float | None]]
+"""Silences a worker of its own; the seconds until it was given up."""
+
+
+async def under_load(made: Cluster, silence: Round, rounds: int) -> tuple[list[float], Tally]:
+    """What `rounds` of it gave, and what became of the streams of two other workers."""
     for _ in range(2):
         await asyncio.to_thread(made.start_worker)
     load = Load(made.address, STREAMS, some_requests(18))
     await load.learn()
-    streams, seconds = asyncio.create_task(load.run()), []
-    for _ in range(rounds):
-        name = await asyncio.to_thread(made.start_worker)
-        await busy(load, made, name)
-        process, at = made.workers[name], time.monotonic()
-        os.kill(process.pid, signal.SIGSTOP)
-        seen = await asyncio.to_thread(made.gone, name, at)
-        os.kill(process.pid, signal.SIGCONT)
-        if seen is not None:
-            seconds.append(seen[0])
-        os.kill(process.pid, signal.SIGTERM)
+    streams = asyncio.create_task(load.run())
+    seconds = [await silence(made, load) for _ in range(rounds)]
     load.is_stopped.set()
     await streams
-    return seconds, load.tally
+    return [each for each in seconds if each is not None], load.tally
 
 
-async def in_the_dark(made: Cluster, rounds: int) -> tuple[list[float], Tally]:
-    """The same for a worker whose network swallows everything."""
-    for _ in range(2):
-        await asyncio.to_thread(made.start_worker)
-    load = Load(made.address, STREAMS, some_requests(18))
-    await load.learn()
-    streams, seconds = asyncio.create_task(load.run()), []
-    for _ in range(rounds):
-        proxy = Proxy(int(made.steps.rpartition(":")[2]))
-        name = await asyncio.to_thread(made.start_worker, steps=f"tcp://127.0.0.1:{proxy.port}")
-        await busy(load, made, name)
-        at, proxy.is_dark = time.monotonic(), True
-        seen = await asyncio.to_thread(made.gone, name, at)
-        if seen is not None:
-            seconds.append(seen[0])
-        made.workers[name].kill()
-        proxy.close()
-    load.is_stopped.set()
-    await streams
-    return seconds, load.tally
+async def frozen(made: Cluster, load: Load) -> float | None:
+    """A worker is stopped by SIGSTOP; when it is given up it goes on."""
+    name = await asyncio.to_thread(made.start_worker)
+    await busy(load, made, name)
+    process, at = made.workers[name], time.monotonic()
+    os.kill(process.pid, signal.SIGSTOP)
+    seen = await asyncio.to_thread(made.gone, name, at)
+    os.kill(process.pid, signal.SIGCONT)
+    os.kill(process.pid, signal.SIGTERM)
+    return None if seen is None else seen[0]
+
+
+async def in_the_dark(made: Cluster, load: Load) -> float | None:
+    """The network of a worker swallows everything."""
+    proxy = Proxy(int(made.steps.rpartition(":")[2]))
+    name = await asyncio.to_thread(made.start_worker, steps=f"tcp://127.0.0.1:{proxy.port}")
+    await busy(load, made, name)
+    at, proxy.is_dark = time.monotonic(), True
+    seen = await asyncio.to_thread(made.gone, name, at)
+    made.workers[name].kill()
+    proxy.close()
+    return None if seen is None else seen[0]
 
 
 def free_port() -> int:
@@ -122,9 +120,9 @@ def free_port() -> int:
 
 def freeze(kind: str, model: Path, folder: Path, rounds: int) -> tuple[list[float], Tally]:
     with cluster(model, folder, kind) as made:
-        return asyncio.run(frozen(made, rounds))
+        return asyncio.run(under_load(made, frozen, rounds))
 
 
 def darken(kind: str, model: Path, folder: Path, rounds: int) -> tuple[list[float], Tally]:
     with cluster(model, folder, kind, steps=f"tcp://127.0.0.1:{free_port()}") as made:
-        return asyncio.run(in_the_dark(made, rounds))
+        return asyncio.run(under_load(made, in_the_dark, rounds))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gguf
-from octavo_kernels.ops import pick
+from octavo_kernels.choice import pick
 from octavo_scheduler.errors import InvalidRequest, StartError
 from octavo_scheduler.model import load_model
 from octavo_worker.config import WorkerConfig

@@ -4,8 +4,9 @@ from functools import cache
 
 import pytest
 from octavo_kernels import cpu
+from octavo_kernels.choice import pick
 from octavo_kernels.cpu.library import variants
-from octavo_kernels.ops import Ops, pick
+from octavo_kernels.ops import Ops
 
 REFERENCE = ("reference", "reference-invariant")
 CPU = tuple(f"cpu-{variant}" for variant in variants())

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from octavo_kernels.ops import KernelsUnavailable, Ops, Weight, pick
+from octavo_kernels.choice import KernelsUnavailable, pick
+from octavo_kernels.ops import Ops, Weight
 from torch import Tensor
 
 from tests.kernels.empty import empty_step

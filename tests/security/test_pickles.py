@@ -20,7 +20,7 @@ import zmq
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from octavo.v1 import admin_pb2, inference_pb2, step_pb2
-from octavo_kernels.ops import pick
+from octavo_kernels.choice import pick
 from octavo_scheduler.config import read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.keys import main as make_keys

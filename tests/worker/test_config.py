@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from octavo_kernels.ops import Geometry, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry
 from octavo_worker.cache import new_pool
 from octavo_worker.config import WorkerConfig, parse_bytes
 from octavo_worker.errors import ConfigError

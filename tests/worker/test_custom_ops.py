@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from octavo_kernels.choice import pick
 from octavo_kernels.custom import OF_A_STEP, customise
-from octavo_kernels.ops import Ops, pick
+from octavo_kernels.ops import Ops
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError, PlanRefused
 from octavo_worker.runner import Runner, build_runner

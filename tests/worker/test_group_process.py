@@ -171,7 +171,7 @@ from datetime import timedelta
 from octavo.audit import refuse_unpickling
 from octavo_worker.errors import GroupLost
 from octavo_worker.group import ranks as module, seat as seats
-from octavo_kernels.ops import pick
+from octavo_kernels.choice import pick
 import os, torch
 refuse_unpickling()
 module.EXCHANGE = timedelta(seconds=1)

@@ -8,7 +8,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from octavo_kernels.ops import Weight, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Weight
 from octavo_worker.errors import ModelError
 from octavo_worker.source import open_source
 from octavo_worker.weights import Weights, load

@@ -6,7 +6,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from octavo_kernels.ops import pick
+from octavo_kernels.choice import pick
 from octavo_worker.errors import ConfigError, ModelError
 from octavo_worker.gguf_file import GgufFile
 from octavo_worker.group.shard import Shard

@@ -12,8 +12,7 @@ def apply(plan: Plan, counts: Counts, slots: Slots) -> None:
     grow(plan.growth, counts, slots)
     fork(plan.forks, slots)
     slots.counts.assign(counts)
-    for slot in plan.rows.sample_slot.tolist():
-        slots.changed(slots.counts.length, slot, 1)
+    slots.changed(slots.counts.length, 0, slots.max_slots)
 
 
 def start(new: NewSlots, slots: Slots) -> None:

@@ -7,7 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 from octavo_kernels import cpu, custom
-from octavo_kernels.ops import KernelsUnavailable, Ops, pick
+from octavo_kernels.choice import KernelsUnavailable, pick
+from octavo_kernels.ops import Ops
 
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError

@@ -151,7 +151,8 @@ class Runner:
 
     def run_rows(self, rows: Rows) -> None:
         """Begin to compute the rows, to sample and to remember the samples."""
-        self.cache.settle(self.slots.table[rows.slot])
+        if self.cache.moving:
+            self.cache.settle(self.slots.table[rows.slot])
         fill(self.step, rows, self.slots)
         self.decoder.replay()
         advance(rows, self.slots)

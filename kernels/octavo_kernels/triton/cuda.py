@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from octavo_kernels.ops import KernelsUnavailable, Memory
+from octavo_kernels.choice import KernelsUnavailable
+from octavo_kernels.ops import Memory
 from octavo_kernels.triton.device import Action, Grid, Mark
 
 CONTEXT_BYTES = 512 << 20
@@ -80,6 +81,7 @@ class Cuda:
         torch.cuda.set_device(self.place)
         self.multiprocessors = int(found.multi_processor_count)
         self.main, self.side = CudaQueue(self.place), CudaQueue(self.place)
+        torch.cuda.set_stream(self.main.stream)  # what torch does on its own account comes in order with the kernels
 
     def capture(self, body: Action) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()

@@ -8,7 +8,8 @@ from itertools import combinations, product
 from typing import Any
 
 import torch
-from octavo_kernels.ops import Geometry, Ops, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry, Ops
 from torch import Tensor
 
 from tests.kernels import steps

@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from octavo_kernels.ops import Geometry, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry
 from octavo_kernels.triton import shape, target
 
 from tests.kernels.steps import Case, Row, dense, make_case, run_attention, step_of

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from octavo_kernels.ops import KernelsUnavailable, pick
+from octavo_kernels.choice import KernelsUnavailable, pick
 from octavo_kernels.triton.cuda import check_is_new_enough
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from octavo_kernels.ops import Geometry, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry
 from torch import Tensor
 
 from tests.kernels.steps import new_pool, write_at

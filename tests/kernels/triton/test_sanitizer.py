@@ -4,7 +4,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from octavo_kernels.ops import Geometry, pick
+from octavo_kernels.choice import pick
+from octavo_kernels.ops import Geometry
 from octavo_kernels.triton.source import attention as source
 from octavo_kernels.triton.source import extend
 
