@@ -19,7 +19,7 @@ PROTO_SCRATCH := .cache/protos
 export OMP_WAIT_POLICY ?= PASSIVE
 
 SEEDS ?= 2000
-COMPUTING := tests/kernels tests/benchmarks tests/equality tests/worker
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -42,11 +42,8 @@ check: $(DEV) protos-check ## Lint, formatting, types, schema, generated code
 	$(BIN)/mypy $(TYPED) hatch_build.py
 	$(BIN)/buf lint
 
-test: $(DEV) ## Run all tests: those that compute beside those that mostly wait
-	@mkdir -p .cache
-	@export OMP_NUM_THREADS=1; $(BIN)/python -m pytest $(COMPUTING) > .cache/computing.log 2>&1 & computing=$$!; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING)); others=$$?; \
-	wait $$computing; computing=$$?; cat .cache/computing.log; exit $$((computing | others))
+test: $(DEV) ## Run all tests, JOBS=n processes beside each other
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 sanitize: $(DEV) ## Run the kernel tests with the C library under ASan and UBSan (some minutes)
 	$(BIN)/python -m tests.kernels.sanitize

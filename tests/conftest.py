@@ -1,7 +1,11 @@
-"""Shared by all tests: figures that a test counted are printed at the end of the run, also when everything passes."""
+"""Shared by all tests: figures that a test counted are printed at the end of the run, also when everything passes.
+
+Tests run in several processes (pytest-xdist), each a file at a time; figures travel to the one that prints.
+"""
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,6 +18,17 @@ FIGURES: list[str] = []
 def figure() -> Callable[[str], None]:
     """Call it with a line to have it printed in the run's summary."""
     return FIGURES.append
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = FIGURES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    FIGURES.extend(getattr(node, "workeroutput", {}).get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
