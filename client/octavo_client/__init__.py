@@ -8,13 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octavo_client import errors
+    from octavo_client.async_engine import AsyncEngineArgs, AsyncLLMEngine, EngineArgs
     from octavo_client.client import AsyncClient
     from octavo_client.llm import LLM
     from octavo_client.params import SamplingParams
     from octavo_client.sync import Client
 
-__all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "errors"]
-HOMES = {"LLM": "llm", "AsyncClient": "client", "Client": "sync", "SamplingParams": "params"}
+__all__ = [
+    "LLM",
+    "AsyncClient",
+    "AsyncEngineArgs",
+    "AsyncLLMEngine",
+    "Client",
+    "EngineArgs",
+    "SamplingParams",
+    "errors",
+]
+HOMES = {
+    "LLM": "llm",
+    "AsyncClient": "client",
+    "AsyncEngineArgs": "async_engine",
+    "AsyncLLMEngine": "async_engine",
+    "Client": "sync",
+    "EngineArgs": "async_engine",
+    "SamplingParams": "params",
+}
 
 
 def __getattr__(name: str) -> Any:

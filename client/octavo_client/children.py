@@ -13,6 +13,8 @@ from pathlib import Path
 from octavo_client.errors import StartFailed
 
 QUOTED_LINES = 5
+CHILD = "OCTAVO_CHILD"
+"""Environment variable by which children know that they are."""
 
 
 class Lifeline:
@@ -43,7 +45,7 @@ class Child:
                     stderr=None if verbose else err,
                     pass_fds=(lifeline.read_fd,),
                     start_new_session=True,  # a Ctrl-C in the terminal is for the parent, which then ends its children
-                    env={**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE"},
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_VERBOSITY": "NONE", CHILD: "1"},
                 )
             except OSError as error:
                 raise StartFailed(f"The {name} cannot be started: {command[0]}: {error.strerror}.") from error
@@ -68,7 +70,8 @@ class Child:
         ending = f"The {self.name} was killed by {signal.Signals(-code).name}" if code < 0 else self._ended_with(code)
         if self._err is None:
             return StartFailed(ending)
-        return StartFailed(f"{ending}: {lines[-1] if lines else 'it printed nothing'}", lines=lines)
+        sentences = [line for line in lines if line.startswith("octavo ")] or lines[-1:] or ["it printed nothing"]
+        return StartFailed(f"{ending}: {' / '.join(sentences)}", lines=lines)
 
     def _ended_with(self, code: int) -> str:
         return f"The {self.name} ended with exit code {code}" + (" (see above)" if self._err is None else "")

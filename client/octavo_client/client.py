@@ -15,8 +15,9 @@ from octavo_client import prompts, results
 from octavo_client.addresses import DEFAULT_ADDRESS
 from octavo_client.channel import call_metadata, open_channel
 from octavo_client.errors import RequestError, from_status
+from octavo_client.gather import gathered
 from octavo_client.params import SamplingParams
-from octavo_client.resume import gathered, resumed
+from octavo_client.resume import resumed
 
 # How gRPC's own words begin when it cannot connect; a server that refuses has words of its own.
 NOBODY_THERE = re.compile("(?i)connections to all backends failing|failed to connect to all addresses")

@@ -7,6 +7,7 @@ Sockets and logs live in a temporary folder that only this user can enter and th
 """
 
 import atexit
+import os
 import re
 import shutil
 import sys
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from octavo_client.addresses import is_local
-from octavo_client.children import Child, Lifeline
+from octavo_client.children import CHILD, Child, Lifeline
 from octavo_client.errors import ConfigError, StartFailed
 
 READY_LINE = re.compile(r"^octavo scheduler: serving (?P<name>.+) on (?P<address>\S+), workers dial ", re.MULTILINE)
@@ -100,6 +101,11 @@ class LocalServer:
 
         Raises StartFailed, which quotes the child that ended before that, after ending the others.
         """
+        if CHILD in os.environ:
+            raise StartFailed(
+                "A worker has imported this program, to find its attention class, and the program starts a server when it "
+                'is imported: put that under `if __name__ == "__main__":`.'
+            )
         atexit.register(self.close)
         try:
             self._launch()

@@ -68,6 +68,8 @@ class RequestOutput:
     usage: Usage
     timings: Timings
     prompt_logprobs: list[TokenLogprobs] | None = None
+    finished: bool = True
+    """False while more of the answers is to come (AsyncLLMEngine)."""
 
 
 @dataclass(frozen=True)

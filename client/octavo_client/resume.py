@@ -8,13 +8,13 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 from octavo.v1 import inference_pb2 as pb
 
-from octavo_client import prompts, results
+from octavo_client import results
 from octavo_client.errors import Cancelled, Overloaded, RequestError, ServerFault, Unavailable
 
 Ask = Callable[[Any, float | None], AsyncGenerator[results.Event]]
@@ -108,43 +108,3 @@ class Pauses:
         told = error.retry_after if isinstance(error, Overloaded) else None
         await asyncio.sleep(told or self._pause * random.uniform(0.5, 1.0))
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-
-
-async def gathered(events: AsyncIterator[results.Event], prompt: prompts.Prompt | None) -> results.RequestOutput:
-    """The whole answers, made of the events of a stream."""
-    start: results.Start | None = None
-    end: results.End | None = None
-    deltas: list[results.Delta] = []
-    async for event in events:
-        match event:
-            case results.Start():
-                start = event
-            case results.Delta():
-                deltas.append(event)
-            case results.End():
-                end = event
-    if start is None or end is None:
-        raise ServerFault("The server ended a stream before its end.")
-    return results.RequestOutput(
-        request_id=start.request_id,
-        prompt=None if prompt is None else prompts.text_of(prompt),
-        prompt_token_ids=None if prompt is None else prompts.token_ids_of(prompt),
-        outputs=[
-            _completion(answer, [delta for delta in deltas if delta.index == answer.index]) for answer in end.answers
-        ],
-        usage=end.usage,
-        timings=end.timings,
-    )
-
-
-def _completion(answer: results.AnswerEnd, deltas: list[results.Delta]) -> results.CompletionOutput:
-    logprobs = [position for delta in deltas for position in delta.logprobs or ()]
-    return results.CompletionOutput(
-        index=answer.index,
-        text="".join(delta.text for delta in deltas),
-        token_ids=[token for delta in deltas for token in delta.token_ids],
-        finish_reason=answer.finish_reason,
-        stop_reason=answer.stop_reason,
-        cumulative_logprob=sum(position.logprob for position in logprobs) if logprobs else None,
-        logprobs=logprobs or None,
-    )

@@ -99,10 +99,14 @@ def test_a_seed_gives_each_request_without_one_its_own(programs: Programs) -> No
 
 
 def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
-    record = "import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv[2:])); sys.exit('as planned')"
+    once_both_have_written = "while not os.path.exists(sys.argv[2]): time.sleep(0.01)"
+    record = (
+        f"import os, sys, time\nopen(sys.argv[1], 'w').write(' '.join(sys.argv[3:]))\n{once_both_have_written}\n"
+        "sys.exit('as planned')"
+    )
     wait = "import os, sys; open(sys.argv[1], 'w').write(' '.join(sys.argv[2:])); os.read(int(sys.argv[-1]), 1)"
     scheduler = (sys.executable, "-c", wait, str(tmp_path / "scheduler"))
-    worker = (sys.executable, "-c", record, str(tmp_path / "worker"))
+    worker = (sys.executable, "-c", record, str(tmp_path / "worker"), str(tmp_path / "scheduler"))
     with pytest.raises(errors.StartFailed, match="as planned"):
         LLM(
             "model",
@@ -134,7 +138,7 @@ def test_settings_become_flags_of_the_two_programs(tmp_path: Any) -> None:
         "--kv-dtype int8",
         "--threads 3",
         "--tensor-parallel-size 2",
-        "--kv-memory-share 0.5",
+        "--gpu-memory-utilization 0.5",
         "--kernels reference",
         "--ops plain",
     ):

@@ -75,6 +75,63 @@ def test_hello_tells_of_them_and_the_digest_of_answers_covers_them(make_runner: 
     assert len({hello.weights_digest for hello in (plain, own, other)}) == 3
 
 
+ATTENTION = """
+import torch
+class Mine:
+    def forward(self, query, key, value, position, *, window=10**9):
+        shared = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
+        scores = torch.einsum("thd,nhd->htn", query, key) * query.shape[-1] ** -0.5
+        at = torch.arange(key.shape[0])
+        hidden = (at > position[:, None]) | (at <= position[:, None] - window)
+        return torch.einsum("htn,nhd->thd", scores.masked_fill(hidden, -torch.inf).softmax(-1), value)
+"""
+
+
+@pytest.mark.parametrize("kernels", WHOLE)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_class_in_a_file_takes_the_place_of_attention(
+    make_runner: Make, kernels: str, dtype: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(ATTENTION)
+    settings = {"kernels": kernels, "dtype": dtype, "model": family(tmp_path, MISTRAL | {"sliding_window": 11})}
+    ours, own = make_runner(**settings), make_runner(ops=f"{tmp_path}/mine.py:Mine", **settings)
+    poison(own.cache.pool)
+    bound = 1e-4 if dtype == "float32" else 0.25
+    assert logits_after(own, PROMPT).allclose(logits_after(ours, PROMPT), atol=bound)
+    assert own.hello().kernels == f"{ours.hello().kernels}+Mine"
+
+
+def test_a_file_that_has_changed_is_another_model(make_runner: Make, tmp_path: Path) -> None:
+    digests = set()
+    for number, code in enumerate((ATTENTION, ATTENTION + "# of today", ATTENTION)):
+        path = tmp_path / str(number) / "mine.py"
+        path.parent.mkdir()
+        path.write_text(code)
+        digests.add(make_runner(ops=f"{path}:Mine").hello().weights_digest)
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "sentence"),
+    [
+        ("no.py:Mine", "", "--ops: there is no file .*/no.py"),
+        ("mine.py:Other", ATTENTION, "failed: AttributeError"),
+        ("mine.py:Mine", "class Mine(", "failed: SyntaxError"),
+    ],
+)
+def test_a_file_without_it_is_one_sentence(name: str, code: str, sentence: str, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(ConfigError, match=sentence):
+        build_runner(WorkerConfig(model=tiny, ops=f"{tmp_path}/{name}", pages=4))
+
+
+def test_a_class_whose_result_has_another_shape_fails_the_step_with_both(make_runner: Make, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("class Mine:\n    def forward(self, query, *others): return query[0]")
+    with pytest.raises(PlanRefused, match=r"gave \[4, 16\] instead of \[\d+, 4, 16\]"):
+        Driver(make_runner(ops=f"{tmp_path}/mine.py:Mine")).generate(PROMPT, 3)
+
+
 def test_a_step_that_is_recorded_runs_them_each_time_and_not_when_it_is_recorded(
     make_runner: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +191,9 @@ def test_of_a_step_are_all_fields_that_a_model_calls() -> None:
 
 
 def test_a_name_that_no_package_has_is_one_sentence_that_lists_those_there_are(tiny: Path, installed: None) -> None:
-    with pytest.raises(ConfigError, match=r"^--ops: no package has ops 'fast'; there are plain, without_positions$"):
+    with pytest.raises(
+        ConfigError, match=r"^--ops: no package has ops 'fast'; there are plain, without_positions\. FILE\.py:NAME"
+    ):
         build_runner(WorkerConfig(model=tiny, ops="fast", pages=4))
 
 

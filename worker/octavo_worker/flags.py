@@ -68,16 +68,18 @@ def parser() -> Parser:
     add("--weights", help=f"format of the weights: {', '.join(WEIGHTS)}; auto: as --dtype")
     add("--kv-dtype", help=f"of K and V in pages: {', '.join(KV_DTYPES)}; auto: as --dtype")
     add("--kernels", help="name of the kernels; default: the best for the device")
-    add("--ops", metavar="NAME", help="ops that an installed package replaces, by the name of its entry point")
+    add(
+        "--ops",
+        metavar="NAME",
+        help="ops that an installed package replaces, by the name of its entry point; or FILE.py:NAME",
+    )
     add("--invariant", action="store_true", help="bits independent of batch and chunking; slow")
     add("--page-size", type=int, help="tokens a page (16)")
     pages = made.add_mutually_exclusive_group()
     pages.add_argument("--pages", type=int, help="usable pages")
     pages.add_argument("--kv-cache-memory", help="size of the page pool, such as 2GiB")
     pages.add_argument("--kv-memory-share", type=float, help="share of free main memory for the page pool (0.3)")
-    pages.add_argument(
-        "--gpu-memory-utilization", type=float, help="share of a GPU's memory that the worker takes (0.9)"
-    )
+    add("--gpu-memory-utilization", type=float, help="share of a GPU's memory that the worker takes in all (0.9)")
     host = made.add_mutually_exclusive_group()
     host.add_argument("--host-pages", type=int, help="usable pages of the host tier (0)")
     host.add_argument("--swap-space", help="size of the host tier, such as 1GiB")

@@ -9,6 +9,9 @@ from rich.table import Table
 
 from octavo_client.verbs import options
 
+WIDE = 160
+"""Columns where nobody says how many there are."""
+
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb to the command line."""
@@ -25,8 +28,15 @@ def status(args: argparse.Namespace) -> int:
     if args.json:
         print(MessageToJson(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
         return 0
-    console = Console()
-    counters = answer.counters
+    show(answer)
+    return 0
+
+
+def show(answer: pb.GetStatusResponse) -> None:
+    """Prints a line about requests and a table of the workers."""
+    console, counters = Console(), answer.counters
+    if not console.is_terminal:
+        console = Console(width=WIDE)
     console.print(
         f"{answer.model}: up {answer.uptime_seconds:.0f} s, {answer.live_requests} requests alive, "
         f"{answer.waiting} sequences waiting; {counters.ended} ended, {counters.cancelled} of them cancelled, "
@@ -35,7 +45,6 @@ def status(args: argparse.Namespace) -> int:
         markup=False,
     )
     console.print(_table(answer))
-    return 0
 
 
 def _table(answer: pb.GetStatusResponse) -> Table:

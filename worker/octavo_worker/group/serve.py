@@ -62,7 +62,8 @@ def settled(config: WorkerConfig) -> WorkerConfig:
         per_rank(config, int(rank) if rank.isdigit() else 0)
     )  # on a GPU of its own from the first moment
     Shard(0, config.tensor_parallel_size).of(open_source(config.model).architecture, choose(config, ops).weights)
-    return replace(config, kernels=ops.name)
+    kernels, _, _ = ops.name.partition("+")  # ops of somebody's own come on top in each rank
+    return replace(config, kernels=kernels)
 
 
 def lead(config: WorkerConfig, seat: Seat, children: Children | None, on_signal: OnSignal) -> None:
