@@ -100,6 +100,9 @@ simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as m
 fuzz: $(DEV) ## Mutate N plans, gRPC messages and model files, and 10 N frames (default N=5000: a minute); resumes
 	$(BIN)/python -m benchmarks.fuzz $(if $(N),--cases $(N))
 
+streaming-check: $(DEV) ## Compare streamed text with the text of all tokens, SPLITS=n times (a million: ten minutes); resumes
+	$(BIN)/python -m benchmarks.streaming $(if $(SPLITS),--splits $(SPLITS)) --jobs $(JOBS)
+
 mutants: $(DEV_STAMP) ## Break the core in many ways and see whether the simulation notices (some minutes)
 	$(BIN)/python -m benchmarks.mutants
 

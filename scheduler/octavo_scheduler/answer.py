@@ -86,7 +86,9 @@ class Branch:
         self.num_tokens = 0
         self.end: BranchEnd | None = None
         self._parsed = parsed
-        self._detokenizer = Detokenizer(model.vocabulary, skip_special_tokens=parsed.skip_special_tokens)
+        self._detokenizer = Detokenizer(
+            model.vocabulary, parsed.spec.prompt, skip_special_tokens=parsed.skip_special_tokens
+        )
         self._stops = StopScanner(parsed.stops, include=parsed.include_stop)
         self._stop: str | None = None
         self._num_held = len(parsed.spec.held[number]) if parsed.spec.held else 0

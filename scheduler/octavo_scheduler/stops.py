@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 
 class StopScanner:
-    """Finds the first stop string. Holds back only a suffix that is a proper prefix of one."""
+    """Finds the stop string that ends first, of those that end together the longest: so does every split of the text.
+
+    Holds back only a suffix that is a proper prefix of a stop string.
+    """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         self._stops = tuple(stops)
+        self._most_held = max(map(len, stops), default=1) - 1
         self._include = include
         self._held = ""
 
@@ -15,12 +19,12 @@ class StopScanner:
         """(text that may be shown, the stop string found or None). After a find nothing more may be pushed."""
         text = self._held + text
         found = min(
-            ((place, -len(stop), stop) for stop in self._stops if (place := text.find(stop)) >= 0), default=None
+            ((place + len(stop), place, stop) for stop in self._stops if (place := text.find(stop)) >= 0), default=None
         )
         if found is not None:
             self._held = ""
-            place, _, stop = found
-            return text[: place + len(stop) if self._include else place], stop
+            end, place, stop = found
+            return text[: end if self._include else place], stop
         keep = self._possible_start(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], None
@@ -32,8 +36,7 @@ class StopScanner:
 
     def _possible_start(self, text: str) -> int:
         """Length of the longest suffix of `text` that is a proper prefix of a stop string."""
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for length in range(min(longest, len(text)), 0, -1):
+        for length in range(min(self._most_held, len(text)), 0, -1):
             if any(len(stop) > length and stop.startswith(text[-length:]) for stop in self._stops):
                 return length
         return 0

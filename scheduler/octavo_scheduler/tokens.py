@@ -13,8 +13,10 @@ _MARK = "\ue000{}\ue001"
 _MARKS = re.compile("\ue000(\\d+)\ue001")
 
 REPLACEMENT = "\ufffd"
-MOST_HELD = 8
-"""Tokens. A character has at most four bytes, so that four tokens make one: more that show nothing are no text."""
+MOST_BYTES = 3
+"""Of a character that is incomplete, so no more tokens than that begin one."""
+MOST_HELD, MOST_LOOKED_AT = 8, 16
+"""Tokens that are decoded again with the next one, and of a prompt."""
 
 
 class Vocabulary:
@@ -81,43 +83,75 @@ def _longest_token(tokenizer: Tokenizer) -> int:
 
 
 class Detokenizer:
-    """One answer's tokens to text, as they come. Bytes of an incomplete character are held back, but never many.
+    """One answer's tokens to text, as they come. A character is shown once it is whole, and never changed.
 
-    A token's text may depend on the one before it, so tokens are decoded behind those that were shown last.
+    A token's text may depend on what stands before it: a space, the first bytes of its first character. So tokens are
+    decoded behind some that ended in whole characters, at first the prompt's last ones: an answer continues its prompt.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, skip_special_tokens: bool = True) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True) -> None:
         self._vocabulary = vocabulary
         self._skip = skip_special_tokens
-        self._shown: list[int] = []
-        self._shown_length = 0
-        self._held: list[int] = []
+        tail = [token for token in prompt[-MOST_LOOKED_AT:] if not self._is_silent(token)]
+        self._behind, self._held = self._parted(tail)
+        self._before = self._decode(self._behind)
+        self._prompts = self._text(self._held)
+        """What the prompt left incomplete. It is the prompt's unless the answer completes it."""
+        self._num_shown = len(self._prompts.rstrip(REPLACEMENT))
+        """Characters of the held tokens' text."""
 
     def push(self, token: int) -> str:
-        if self._skip and token in self._vocabulary.control_ids:
+        if self._is_silent(token):
             return ""
         self._held.append(token)
-        text = self._decode(self._shown + self._held)[self._shown_length :]
-        if text and not text.endswith(REPLACEMENT):
-            self._shown, self._held = self._held, []
-            self._shown_length = len(self._decode(self._shown))
-            return text
-        return self._let_go(self._boundary()) if len(self._held) >= MOST_HELD else ""
+        text = self._text(self._held)
+        num_whole = len(text.rstrip(REPLACEMENT))
+        shown = text[self._first(text) : num_whole]
+        self._num_shown = max(self._num_shown, num_whole)
+        if shown and num_whole == len(text):
+            self._behind, self._held = self._held, []
+            self._before = self._decode(self._behind)
+            self._num_shown, self._prompts = 0, ""
+        elif len(self._held) >= MOST_HELD:
+            shown += self._let_go(text)
+        return shown
 
     def flush(self) -> str:
         """What the answer's end leaves: an incomplete character becomes U+FFFD."""
-        return self._let_go(len(self._held))
+        text = self._text(self._held)
+        rest = text[self._first(text) :]
+        self._held, self._num_shown, self._prompts = [], 0, ""
+        return rest
 
-    def _let_go(self, count: int) -> str:
-        gone, self._held = self._held[:count], self._held[count:]
-        return self._decode(gone)
+    def _let_go(self, text: str) -> str:
+        """Of what is held only the last tokens are needed: all but the character that they may begin is shown."""
+        first, self._held, self._prompts = self._first(text), self._held[-MOST_BYTES:], ""
+        kept = self._text(self._held)
+        num_begun = min(len(kept) - len(kept.rstrip(REPLACEMENT)), len(text) - first)
+        self._num_shown = len(kept) - num_begun
+        return text[first : len(text) - num_begun]
 
-    def _boundary(self) -> int:
-        """How many held tokens to let go. The last three may begin a character, and none may be cut in two."""
-        whole, held = self._decode(self._held), self._held
-        latest = len(held) - 3
-        counts = range(latest, latest - 4, -1)
-        return next((n for n in counts if self._decode(held[:n]) + self._decode(held[n:]) == whole), latest)
+    def _first(self, text: str) -> int:
+        """Where in the held tokens' text that begins which was not shown yet."""
+        return max(self._num_shown, len(self._prompts) if text.startswith(self._prompts) else 0)
 
-    def _decode(self, ids: Sequence[int]) -> str:
+    def _parted(self, tail: list[int]) -> tuple[list[int], list[int]]:
+        """The prompt's last tokens that end in a whole character, and those after them that do not."""
+        for num_held in range(len(tail) + 1):
+            end = len(tail) - num_held
+            for start in range(end - 1, -1, -1):
+                text = self._decode(tail[start:end])
+                if text and not text.endswith(REPLACEMENT):
+                    return tail[start:end], tail[end:]
+        return [], tail[-MOST_BYTES:]
+
+    def _text(self, tokens: list[int]) -> str:
+        """Of tokens behind those that were shown; by themselves, where such tokens would spoil these."""
+        text = self._decode(self._behind + tokens)
+        return text[len(self._before) :] if text.startswith(self._before) else self._decode(tokens)
+
+    def _is_silent(self, token: int) -> bool:
+        return self._skip and token in self._vocabulary.control_ids
+
+    def _decode(self, ids: list[int]) -> str:
         return self._vocabulary.decode(ids, skip_special_tokens=self._skip)

@@ -27,8 +27,9 @@ def test_only_a_proper_prefix_of_a_stop_is_held_back() -> None:
     assert scanner.push("c") == ("##c", None)
 
 
-def test_the_earliest_stop_wins_and_of_two_at_one_place_the_longest() -> None:
-    assert scan(["xaby"], ["b", "ab", "a"]) == ("x", "ab")
+def test_the_stop_that_ends_first_wins_and_of_two_that_end_together_the_longest() -> None:
+    assert scan(["xaby"], ["b", "ab", "aby"]) == ("x", "ab")
+    assert scan(["xaby"], ["aby", "b", "a"]) == ("x", "a")
 
 
 ALPHABET = st.text("ab", max_size=30)
@@ -39,10 +40,9 @@ def test_any_split_finds_a_stop_where_the_whole_text_has_it(text: str, stops: li
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     shown, stop = scan(pieces, stops)
-    ends = [place for s in stops if (place := text.find(s)) >= 0]
-    if stop is None:
-        assert not ends
-        assert shown == text
+    found = [(place + len(s), place, s) for s in stops if (place := text.find(s)) >= 0]
+    if found:
+        _, place, first = min(found)
+        assert (shown, stop) == (text[:place], first)
     else:
-        assert text.startswith(shown + stop)
-        assert not any(s in shown for s in stops)
+        assert (shown, stop) == (text, None)
