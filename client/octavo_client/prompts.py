@@ -21,7 +21,7 @@ def as_proto(prompt: Prompt) -> pb.Prompt:
     """Returns the message for one prompt. Raises InvalidRequest when it has none of the known shapes."""
     content = _content(prompt)
     if isinstance(content, str):
-        return pb.Prompt(text=content)
+        return pb.Prompt(text=checked_text(content))
     try:
         return pb.Prompt(token_ids=pb.TokenIds(ids=content))
     except (TypeError, ValueError) as error:
@@ -53,9 +53,23 @@ def as_list(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
 def messages_as_proto(messages: Iterable[Message]) -> list[pb.ChatMessage]:
     """Returns the messages of one conversation. Raises InvalidRequest for a message of another shape."""
     try:
-        return [pb.ChatMessage(role=message["role"], content=message["content"]) for message in messages]
-    except (KeyError, TypeError) as error:
+        return [
+            pb.ChatMessage(role=checked_text(message["role"]), content=checked_text(message["content"]))
+            for message in messages
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
         raise InvalidRequest('A chat message is {"role": text, "content": text}.') from error
+
+
+def checked_text(text: str) -> str:
+    """Returns the text. Raises InvalidRequest for half a surrogate pair, which no message can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"This text has half of a surrogate pair at {error.start}, U+{ord(text[error.start]):04X}: it is no Unicode."
+        ) from error
+    return text
 
 
 def _content(prompt: Prompt) -> str | Sequence[int]:

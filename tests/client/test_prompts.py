@@ -1,8 +1,10 @@
+from functools import partial
 from typing import Any
 
 import pytest
 from octavo_client import prompts
 from octavo_client.errors import InvalidRequest
+from octavo_client.params import SamplingParams
 
 
 @pytest.mark.parametrize("prompt", ["你好", {"prompt": "你好"}])
@@ -54,3 +56,15 @@ def test_token_ids_mixed_with_prompts_are_refused_and_not_dropped() -> None:
 def test_a_chat_message_of_another_shape_is_refused(message: Any) -> None:
     with pytest.raises(InvalidRequest, match='"content"'):
         prompts.messages_as_proto([message])
+
+
+def test_TT01_half_a_surrogate_pair_is_refused_with_its_place_before_anything_is_sent() -> None:
+    for text in ("ab\ud800c", "ab\udbc0", "ab\udc00\ud800"):
+        for refused in (
+            partial(prompts.as_proto, text),
+            partial(prompts.messages_as_proto, [{"role": "user", "content": text}]),
+        ):
+            with pytest.raises(InvalidRequest, match=rf"half of a surrogate pair at 2, U\+{ord(text[2]):04X}"):
+                refused()
+        with pytest.raises(InvalidRequest, match=r"in position 2.*surrogates not allowed"):
+            SamplingParams(stop=[text]).as_proto()

@@ -23,6 +23,9 @@ KINDS = [
     "numerics",
     "rope",
     "sliding-window",
+    "detokenisation",
+    "stop-eos",
+    "tokenizer-template",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

@@ -52,7 +52,11 @@ def parsed(model: ServedModel, prompt: Sequence[int] = (), stops: Sequence[str] 
 
 
 def streamed(
-    model: ServedModel, request: Parsed, ids: Sequence[int], at_once: int = 1, reason: FinishReason = FinishReason.LENGTH
+    model: ServedModel,
+    request: Parsed,
+    ids: Sequence[int],
+    at_once: int = 1,
+    reason: FinishReason = FinishReason.LENGTH,
 ) -> list[Event]:
     """The events of an answer whose tokens come `at_once`; as many come after a stop as were on their way."""
     answer = Answer(model, request)

@@ -20,7 +20,7 @@ def pushed(model: ServedModel, ids: list[int], prompt: tuple[int, ...] = ()) -> 
 
 
 def astride(text: str, width: int = 3) -> tuple[ServedModel, list[int]]:
-    """A vocabulary in whose tokens every character of the text is cut: each has the end of one and the beginning of the next."""
+    """A vocabulary whose tokens cut every character of the text: each has the end of one and the beginning of the next."""
     data = text.encode()
     return of_bytes(data[:1], *(data[at : at + width] for at in range(1, len(data), width)))
 

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
+from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc, step_pb2
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler import front
 from octavo_scheduler.config import read_config
@@ -24,7 +25,8 @@ from octavo_scheduler.offline.replay import replay
 from octavo_scheduler.server import Scheduler
 
 from tests.doubles.paper_process import PaperProcess
-from tests.doubles.paper_worker import PaperWorker, answer
+from tests.doubles.paper_service import paper_service
+from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
 
 NAME = "octavo.v1.InferenceService"
 
@@ -116,7 +118,9 @@ async def test_a_whole_answer_equals_the_stream(running: Running) -> None:
     assert response.usage.completion_tokens == 8
 
 
-async def test_a_stop_string_ends_the_answer_inside_the_text_and_counts_tokens_up_to_it(running: Running) -> None:
+async def test_ST05_ST06_a_stop_string_ends_an_answer_that_is_streamed_or_whole_and_the_worker_computes_no_further(
+    running: Running,
+) -> None:
     vocabulary = running.scheduler.front.model.vocabulary
     ids = answer([4, 2], 40)
     whole = vocabulary.decode(ids, skip_special_tokens=False)
@@ -130,14 +134,28 @@ async def test_a_stop_string_ends_the_answer_inside_the_text_and_counts_tokens_u
     assert response.usage.completion_tokens == len(completion.token_ids) < 40
     status = await running.until_free()
     assert status.counters.cancelled == 0
+    assert status.counters.generated_tokens < 40, "the worker was told"
+    asked = pb.GenerateStreamRequest(**request([4, 2], 40, stop=[stop]))
+    events = [event async for event in running.stub.GenerateStream(asked)]
+    assert "".join(event.delta.text for event in events) == completion.text
+    assert [token for event in events for token in event.delta.token_ids] == list(completion.token_ids)
+    assert events[-1].end.branches[0].finish == completion.finish
+    assert events[-1].end.usage.completion_tokens == response.usage.completion_tokens
 
 
-async def test_a_stop_token_ends_the_answer_and_is_named(running: Running) -> None:
+async def test_ST10_a_stop_token_is_named_is_the_last_of_the_ids_and_counts_streamed_or_whole(running: Running) -> None:
     ids = answer([4, 2], 10)
-    response = await running.stub.Generate(pb.GenerateRequest(**request([4, 2], 10, stop_token_ids=[ids[5]])))
+    asked = request([4, 2], 10, stop_token_ids=[ids[5]])
+    response = await running.stub.Generate(pb.GenerateRequest(**asked))
     completion = response.completions[0]
-    assert list(completion.token_ids) == ids[: ids.index(ids[5]) + 1]
+    expected = ids[: ids.index(ids[5]) + 1]
+    assert list(completion.token_ids) == expected
     assert completion.finish.token_id == ids[5]
+    assert response.usage.completion_tokens == len(expected)
+    events = [event async for event in running.stub.GenerateStream(pb.GenerateStreamRequest(**asked))]
+    assert [token for event in events for token in event.delta.token_ids] == expected
+    assert events[-1].end.branches[0].finish.token_id == ids[5]
+    assert events[-1].end.usage.completion_tokens == len(expected)
 
 
 def branches(prompt: list[int], n: int, max_tokens: int, stop_token_ids: Collection[int] = ()) -> list[list[int]]:
@@ -264,6 +282,34 @@ async def test_RI01_RI02_requests_under_one_name_in_one_moment_each_get_their_ow
     assert len(set(ids)) == len({id_[:16] for id_ in ids}) == 50
     assert {len(bytes.fromhex(id_)) * 8 for id_ in ids} == {128}
     await running.until_free()
+
+
+class Garbling(PaperWorker):
+    """Says tokens that there are none of, in its third result; what comes after is right."""
+
+    token = 0
+    num_results = 0
+
+    def execute(self, plan: step_pb2.StepPlan) -> step_pb2.StepResult:
+        result = super().execute(plan)
+        self.num_results += 1
+        if self.num_results == 3:
+            result.token = np.full(len(result.token) // 4, self.token, "<i4").tobytes()
+        return result
+
+
+@pytest.mark.parametrize("token", [-2, VOCAB_SIZE, -(2**31), 2**31 - 1])
+async def test_DT10_a_token_that_no_vocabulary_has_reaches_no_client_and_all_answers_are_right(
+    model: ServedModel, tmp_path: Path, token: int
+) -> None:
+    worker = Garbling(page_size=4, pages=64)
+    worker.token = token
+    async with paper_service(model, tmp_path, worker) as service:
+        service.is_open.set()
+        prompts = [[5, 6, 7], [8, 9], [10]]
+        asked = [service.ask("", prompt) for prompt in prompts]
+        assert await asyncio.gather(*asked) == [answer(prompt, 8) for prompt in prompts]
+        assert worker.num_results > 3
 
 
 async def test_a_chat_goes_through_the_template(running: Running) -> None:

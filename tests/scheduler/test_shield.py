@@ -75,8 +75,14 @@ async def test_a_refusal_passes_with_its_metadata(channel: grpc.aio.Channel) -> 
     assert dict(caught.value.trailing_metadata())["retry-after-ms"] == "5"
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"\x0a\xff", b"\x0a\x02\xff\xfe", b"\x08"])
-async def test_bytes_that_are_no_message_are_an_invalid_request(channel: grpc.aio.Channel, data: bytes) -> None:
+HALF_A_PAIR = "\ud800".encode(errors="surrogatepass")
+NO_MESSAGES = [b"\xff", b"\x0a\xff", b"\x0a\x02\xff\xfe", b"\x08", b"\x0a\x03" + HALF_A_PAIR]
+
+
+@pytest.mark.parametrize("data", NO_MESSAGES)
+async def test_TT01_TT02_bytes_that_are_no_message_or_no_unicode_are_an_invalid_request(
+    channel: grpc.aio.Channel, data: bytes
+) -> None:
     whole: Any = channel.unary_unary("/octavo.v1.InferenceService/Generate")
     stream: Any = channel.unary_stream("/octavo.v1.InferenceService/GenerateStream")
     for call in (whole(data), stream(data).read()):
