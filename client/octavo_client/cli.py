@@ -19,7 +19,9 @@ VERBS = {
     "prepare": "verbs.prepare",
     "complete": "verbs.complete",
     "chat": "verbs.chat",
+    "tokenize": "verbs.tokenize",
     "status": "verbs.status",
+    "watch": "verbs.watch",
     "requests": "verbs.requests",
     "explain": "verbs.requests",
     "pages": "verbs.pages",
@@ -29,6 +31,7 @@ VERBS = {
     "flush": "verbs.steer",
     "drain": "verbs.steer",
     "resume": "verbs.steer",
+    "abort": "verbs.steer",
     "demo": "demo",
 }
 # Verbs that become another program: verb -> (module, what it does). Their flags are theirs alone.

@@ -144,12 +144,58 @@ class AsyncClient:
         response = await self._call(self._inference.ListModels, pb.ListModelsRequest(), timeout)
         return list(response.models)
 
+    async def get_model(self, *, timeout: float | None = None) -> pb.GetModelResponse:
+        """Returns what there is to know about the model: limits, defaults, how its workers compute it."""
+        response: pb.GetModelResponse = await self._call(
+            self._inference.GetModel, pb.GetModelRequest(model=self.model), timeout
+        )
+        return response
+
+    async def tokenize(self, content: str | Iterable[prompts.Message], *, timeout: float | None = None) -> list[int]:
+        """Returns the token ids of a text, or of a conversation after the model's template."""
+        request = prompts.tokenize_request(self.model, content)
+        return list((await self._call(self._inference.Tokenize, request, timeout)).token_ids)
+
+    async def count_tokens(self, content: str | Iterable[prompts.Message], *, timeout: float | None = None) -> int:
+        """Returns how many tokens a text or a conversation has."""
+        request = prompts.tokenize_request(self.model, content)
+        request.only_count = True
+        return int((await self._call(self._inference.Tokenize, request, timeout)).num_tokens)
+
+    async def detokenize(
+        self, token_ids: Iterable[int], *, skip_special_tokens: bool = True, timeout: float | None = None
+    ) -> str:
+        """Returns the text of token ids."""
+        request = pb.DetokenizeRequest(model=self.model, skip_special_tokens=skip_special_tokens)
+        request.token_ids.extend(prompts.as_proto(list(token_ids)).token_ids.ids)
+        return str((await self._call(self._inference.Detokenize, request, timeout)).text)
+
     async def status(self, *, timeout: float | None = None) -> admin_pb2.GetStatusResponse:
         """Returns what every worker, page and request is doing, in numbers."""
         response: admin_pb2.GetStatusResponse = await self._call(
             self._admin.GetStatus, admin_pb2.GetStatusRequest(), timeout
         )
         return response
+
+    async def watch_status(
+        self, interval: float = 1.0, *, timeout: float | None = None
+    ) -> AsyncGenerator[admin_pb2.GetStatusResponse]:
+        """Yields the status every `interval` seconds. To leave for certain, `aclose()` it."""
+        call: Any = self._admin.WatchStatus(
+            admin_pb2.WatchStatusRequest(interval_seconds=interval), timeout=timeout, metadata=self._metadata
+        )
+        try:
+            async for response in call:
+                yield response.status
+        except grpc.aio.AioRpcError as error:
+            raise self._translate(error) from error
+        finally:
+            call.cancel()
+
+    async def abort(self, *request_ids: str, tenant: str | None = None, timeout: float | None = None) -> list[str]:
+        """Ends the requests of these names, and all of a tenant's; returns the scheduler's own ids of those alive."""
+        request = admin_pb2.AbortRequest(request_ids=request_ids, tenant=tenant)
+        return list((await self._call(self._admin.Abort, request, timeout)).ids)
 
     async def list_requests(self, *, timeout: float | None = None) -> list[admin_pb2.RequestStatus]:
         """Returns the requests alive at the server, in order of arrival."""

@@ -61,6 +61,13 @@ def messages_as_proto(messages: Iterable[Message]) -> list[pb.ChatMessage]:
         raise InvalidRequest('A chat message is {"role": text, "content": text}.') from error
 
 
+def tokenize_request(model: str, content: str | Iterable[Message]) -> pb.TokenizeRequest:
+    """Returns the message that asks for the tokens of a text or of a conversation."""
+    if isinstance(content, str):
+        return pb.TokenizeRequest(model=model, text=checked_text(content))
+    return pb.TokenizeRequest(model=model, chat=pb.Conversation(messages=messages_as_proto(content)))
+
+
 def checked_text(text: str) -> str:
     """Returns the text. Raises InvalidRequest for half a surrogate pair, which no message can carry."""
     try:

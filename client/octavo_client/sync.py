@@ -168,9 +168,37 @@ class Client:
         """Returns the models served here."""
         return run(self._client.list_models(timeout=timeout))
 
+    def get_model(self, *, timeout: float | None = None) -> pb.GetModelResponse:
+        """Returns what there is to know about the model: limits, defaults, how its workers compute it."""
+        return run(self._client.get_model(timeout=timeout))
+
+    def tokenize(self, content: str | Iterable[prompts.Message], *, timeout: float | None = None) -> list[int]:
+        """Returns the token ids of a text, or of a conversation after the model's template."""
+        return run(self._client.tokenize(content, timeout=timeout))
+
+    def count_tokens(self, content: str | Iterable[prompts.Message], *, timeout: float | None = None) -> int:
+        """Returns how many tokens a text or a conversation has."""
+        return run(self._client.count_tokens(content, timeout=timeout))
+
+    def detokenize(
+        self, token_ids: Iterable[int], *, skip_special_tokens: bool = True, timeout: float | None = None
+    ) -> str:
+        """Returns the text of token ids."""
+        return run(self._client.detokenize(token_ids, skip_special_tokens=skip_special_tokens, timeout=timeout))
+
     def status(self, *, timeout: float | None = None) -> admin_pb2.GetStatusResponse:
         """Returns what every worker, page and request is doing, in numbers."""
         return run(self._client.status(timeout=timeout))
+
+    def watch_status(
+        self, interval: float = 1.0, *, timeout: float | None = None
+    ) -> Iterator[admin_pb2.GetStatusResponse]:
+        """Yields the status every `interval` seconds."""
+        return _iterate(self._client.watch_status(interval, timeout=timeout))
+
+    def abort(self, *request_ids: str, tenant: str | None = None, timeout: float | None = None) -> list[str]:
+        """Ends the requests of these names, and all of a tenant's; returns the scheduler's own ids of those alive."""
+        return run(self._client.abort(*request_ids, tenant=tenant, timeout=timeout))
 
     def list_requests(self, *, timeout: float | None = None) -> list[admin_pb2.RequestStatus]:
         """Returns the requests alive at the server, in order of arrival."""
@@ -215,8 +243,8 @@ async def _make(address: str, model: str, files: dict[str, str | Path | None], r
     return AsyncClient(address, model=model, resume=resume, **files)
 
 
-def _iterate(events: AsyncGenerator[results.Event]) -> Iterator[results.Event]:
-    async def next_event() -> results.Event | None:
+def _iterate(events: AsyncGenerator[T]) -> Iterator[T]:
+    async def next_event() -> T | None:
         return await anext(events, None)
 
     try:

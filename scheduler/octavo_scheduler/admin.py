@@ -1,10 +1,10 @@
 """octavo.v1.AdminService: what an operator asks and orders, done in the loop's thread between two turns."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import grpc
 from octavo.v1 import admin_pb2 as pb
@@ -16,17 +16,14 @@ from octavo_scheduler.core.events import Output
 from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.states import WorkerState
 from octavo_scheduler.core.worker import Worker
-from octavo_scheduler.errors import InvalidRequest, Overloaded, RequestError, RequestFailed, UnknownName
+from octavo_scheduler.errors import InvalidRequest, Overloaded, RequestError, UnknownName
 from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
+from octavo_scheduler.outlet import Outlet
+from octavo_scheduler.questions import Answer, Question, ask
 from octavo_scheduler.requests import parse_prompt
 
-log = logging.getLogger("octavo.scheduler")
-
 Context = grpc.aio.ServicerContext[Any, Any]
-Answer = TypeVar("Answer")
-Question = Callable[[Core, float, list[Output]], Answer]
-"""Asked in the loop's thread. What it changes in the core may lead to outputs, which it appends."""
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
@@ -36,9 +33,22 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._front = front
         self._loop = loop
         self._started_at = time.monotonic()
+        self._num_watchers = 0
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
         return await self._ask(context, lambda core, now, outputs: self._status(core))
+
+    async def WatchStatus(self, request: pb.WatchStatusRequest, context: Context) -> None:
+        outlet = Outlet(context)
+        try:
+            seconds = _watch_seconds(request)
+            with self._watched():
+                while True:
+                    status = await self.GetStatus(pb.GetStatusRequest(), context)
+                    await outlet.write(pb.WatchStatusResponse(status=status))
+                    await asyncio.sleep(seconds)
+        except RequestError as error:
+            await outlet.end(error)
 
     async def ListRequests(self, request: pb.ListRequestsRequest, context: Context) -> pb.ListRequestsResponse:
         labels = self._front.labels()
@@ -60,6 +70,25 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             )
 
         return await self._ask(context, look)
+
+    async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
+        names, labels = frozenset(request.request_ids), self._front.labels()
+
+        def abort(core: Core, now: float, outputs: list[Output]) -> pb.AbortResponse:
+            if not names and not request.HasField("tenant"):
+                raise InvalidRequest("nothing is named: say which request_ids, or which tenant's requests")
+            ids = [
+                id
+                for id, each in core.requests.items()
+                if id in names
+                or labels.get(id) in names
+                or (request.HasField("tenant") and each.spec.tenant == request.tenant)
+            ]
+            for id in ids:
+                outputs += core.abort(id, now)
+            return pb.AbortResponse(ids=ids)
+
+        return await self._ask(context, abort)
 
     async def GetPageMap(self, request: pb.GetPageMapRequest, context: Context) -> pb.GetPageMapResponse:
         labels = self._front.labels()
@@ -131,26 +160,20 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def _ask(self, context: Context, question: Question[Answer]) -> Answer:
         """The answer, or the end of the call with the status of the RequestError that was raised."""
-        event_loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = event_loop.create_future()
-
-        def ask(core: Core, now: float) -> list[Output]:
-            outputs: list[Output] = []
-            try:
-                event_loop.call_soon_threadsafe(_settle, answer, question(core, now, outputs), None)
-            except RequestError as error:
-                event_loop.call_soon_threadsafe(_settle, answer, None, error)
-            except Exception:  # no question may end the loop, and with it the service
-                log.exception("an operator's question could not be answered")
-                failure = RequestFailed("the scheduler could not answer; its log says why")
-                event_loop.call_soon_threadsafe(_settle, answer, None, failure)
-            return outputs
-
-        self._loop.post(ask)
         try:
-            return await answer
+            return await ask(self._loop, question)
         except RequestError as error:
             await context.abort(error.status, str(error))
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        if self._num_watchers >= limits.MAX_WATCHERS:
+            raise Overloaded(f"{self._num_watchers} watch the status already, which is the limit")
+        self._num_watchers += 1
+        try:
+            yield
+        finally:
+            self._num_watchers -= 1
 
     def _prefix(self, request: pb.PinRequest) -> tuple[int, ...]:
         """The tokens to pin. Raises InvalidRequest for a name or a prompt that will not do."""
@@ -188,17 +211,17 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         )
 
 
-def _settle(answer: "asyncio.Future[Any]", result: object, error: RequestError | None) -> None:
-    if answer.done():  # whoever asked has left
-        return
-    if error is None:
-        answer.set_result(result)
-    else:
-        answer.set_exception(error)
-
-
 def _worker(core: Core, name: str) -> Worker:
     worker = core.workers.get(name)
     if worker is None:
         raise UnknownName(f"no worker named {name[: limits.MAX_ECHO]} is here")
     return worker
+
+
+def _watch_seconds(request: pb.WatchStatusRequest) -> float:
+    seconds, (least, most) = request.interval_seconds, limits.WATCH_SECONDS
+    if not request.HasField("interval_seconds"):
+        return 1.0
+    if not least <= seconds <= most:
+        raise InvalidRequest(f"interval_seconds is {seconds}; it must lie in [{least:g}, {most:g}]")
+    return seconds

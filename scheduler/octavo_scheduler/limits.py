@@ -37,6 +37,10 @@ MAX_PINNED_TOKENS = 1 << 20
 """Of all pins together: their keys are computed anew for every new pin, worker and list, while the streams wait."""
 MAX_EXPLANATIONS = 16
 """Requests of one name that are explained at once, the oldest ones: clients choose names, and all may choose the same."""
+MAX_WATCHERS = 64
+"""Of the status, at once."""
+WATCH_SECONDS = (0.1, 3600.0)
+"""From one status to the next; closed."""
 MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0

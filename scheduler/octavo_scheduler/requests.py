@@ -45,8 +45,7 @@ def parse_prompt(model: ServedModel, prompt: inference_pb2.Prompt) -> list[int]:
     """The prompt's token ids. Raises InvalidRequest for an empty prompt and for ids outside the vocabulary."""
     match prompt.WhichOneof("content"):
         case "text":
-            _check_size(model, "the prompt", len(prompt.text.encode()))
-            ids = model.vocabulary.encode(prompt.text)
+            ids = encode_text(model, prompt.text)
         case "token_ids":
             ids = list(prompt.token_ids.ids)
         case _:
@@ -56,6 +55,17 @@ def parse_prompt(model: ServedModel, prompt: inference_pb2.Prompt) -> list[int]:
 
 def parse_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMessage]) -> list[int]:
     """The chat's token ids, through the model's template."""
+    return check_prompt(model, encode_messages(model, messages))
+
+
+def encode_text(model: ServedModel, text: str) -> list[int]:
+    """The text's token ids, which may be more than fit."""
+    _check_size(model, "the prompt", len(text.encode()))
+    return model.vocabulary.encode(text)
+
+
+def encode_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMessage]) -> list[int]:
+    """The chat's token ids, which may be more than fit."""
     if model.template is None:
         raise InvalidRequest(f"the model {model.name} has no chat template; use Generate")
     _require(0 < len(messages) <= limits.MAX_MESSAGES, f"a chat has 1 to {limits.MAX_MESSAGES} messages")
@@ -71,7 +81,7 @@ def parse_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMess
         f"the chat has {num_literals} control tokens written out; at most {limits.MAX_CHAT_LITERALS} are taken as text",
     )
     turns = [(message.role, message.content) for message in messages]
-    return check_prompt(model, model.vocabulary.encode_chat(model.template, turns))
+    return model.vocabulary.encode_chat(model.template, turns)
 
 
 def _check_size(model: ServedModel, what: str, num_bytes: int) -> None:
@@ -91,9 +101,23 @@ def check_prompt(model: ServedModel, ids: list[int]) -> list[int]:
         len(ids) < model.max_context,
         f"the prompt has {len(ids)} tokens; the context of {model.name} is {model.max_context} tokens, answer included",
     )
+    check_tokens(model, ids)
+    return ids
+
+
+def check_context(model: ServedModel, ids: Sequence[int]) -> None:
+    """Raises InvalidRequest for more tokens than a prompt and its answer may have, and for an id that is none."""
+    _require(
+        len(ids) <= model.max_context,
+        f"there are {len(ids)} tokens; the context of {model.name} has {model.max_context}",
+    )
+    check_tokens(model, ids)
+
+
+def check_tokens(model: ServedModel, ids: Sequence[int]) -> None:
+    """Raises InvalidRequest for an id outside the vocabulary."""
     outside = next((token for token in ids if token >= model.vocab_size), None)
     _require(outside is None, f"token id {outside} is outside the vocabulary of {model.vocab_size} tokens")
-    return ids
 
 
 def check_model(model: ServedModel, name: str) -> None:
@@ -190,8 +214,7 @@ def _held(scheduling: inference_pb2.SchedulingOptions, n: int) -> tuple[tuple[in
 def _check_held(model: ServedModel, tokens: Sequence[int], stop_token_ids: Set[int], most: int) -> None:
     """What a client says it holds must be something that it can have been sent."""
     _require(len(tokens) <= most, f"resume_from has {len(tokens)} tokens; the answer has at most {most}")
-    outside = next((token for token in tokens if token >= model.vocab_size), None)
-    _require(outside is None, f"token id {outside} is outside the vocabulary of {model.vocab_size} tokens")
+    check_tokens(model, tokens)
     _require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer")
 
 

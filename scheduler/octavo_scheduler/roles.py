@@ -30,10 +30,13 @@ def _methods(service: str, *names: str) -> Iterable[str]:
     return (f"/{service}/{name}" for name in names)
 
 
-_INFERENCE = ("Generate", "GenerateStream", "Chat", "ChatStream", "ListModels")
+_INFERENCE = (
+    *("Generate", "GenerateStream", "Chat", "ChatStream"),
+    *("Tokenize", "Detokenize", "ListModels", "GetModel"),
+)
 _ADMIN = (
     *("GetStatus", "ListRequests", "Explain", "GetPageMap", "Flush", "Pin", "Unpin", "ListPins"),
-    *("DrainWorker", "ResumeWorker"),
+    *("WatchStatus", "Abort", "DrainWorker", "ResumeWorker"),
 )
 # Orchestrators cannot send a token, and learn nothing but "serving" from Check. Watch keeps a stream open, so it needs one.
 METHODS: dict[str, Role] = {

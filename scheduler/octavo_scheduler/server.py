@@ -106,7 +106,9 @@ class Scheduler:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, endpoint.server)
         if endpoint is self._endpoints[0]:
             services.append(INFERENCE)
-            inference_pb2_grpc.add_InferenceServiceServicer_to_server(InferenceService(self.front), endpoint.server)
+            inference_pb2_grpc.add_InferenceServiceServicer_to_server(
+                InferenceService(self.front, self.loop), endpoint.server
+            )
         if endpoint is self._endpoints[-1]:
             services.append(ADMIN)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), endpoint.server)

@@ -8,13 +8,25 @@ from typing import Any, TypeVar
 from octavo.v1 import inference_pb2 as pb
 from octavo.v1 import inference_pb2_grpc
 
+from octavo_scheduler import description
 from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.errors import RequestError
 from octavo_scheduler.front import Front
+from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
-from octavo_scheduler.requests import Parsed, check_model, parse, parse_messages, parse_prompt
+from octavo_scheduler.questions import ask
+from octavo_scheduler.requests import (
+    Parsed,
+    check_context,
+    check_model,
+    encode_messages,
+    encode_text,
+    parse,
+    parse_messages,
+    parse_prompt,
+)
 
 log = logging.getLogger("octavo.scheduler")
 
@@ -25,6 +37,7 @@ SHORT_BYTES = 4 << 10
 """Requests that are tokenised at once, which takes a few milliseconds. Longer ones would hold up streams, and so may chats:
 their templates are programs.
 """
+Worked = TypeVar("Worked")
 Plain = pb.GenerateRequest | pb.GenerateStreamRequest
 
 FINISH_REASONS = {
@@ -37,8 +50,9 @@ FINISH_REASONS = {
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """One for each scheduler."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, loop: Loop) -> None:
         self._front = front
+        self._loop = loop
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
         try:
@@ -60,15 +74,49 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def ChatStream(self, request: pb.ChatStreamRequest, context: Context) -> None:
         await self._stream(self._parse_chat(request, context), pb.ChatStreamResponse, context)
 
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        def tokenize(model: ServedModel) -> list[int]:
+            if request.WhichOneof("content") == "chat":
+                return encode_messages(model, request.chat.messages)
+            return encode_text(model, request.text)
+
+        ids = await self._worked(request, tokenize, context)
+        return pb.TokenizeResponse(num_tokens=len(ids), token_ids=() if request.only_count else ids)
+
+    async def Detokenize(self, request: pb.DetokenizeRequest, context: Context) -> pb.DetokenizeResponse:
+        def detokenize(model: ServedModel) -> str:
+            check_context(model, request.token_ids)
+            skips = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
+            return model.vocabulary.decode(request.token_ids, skip_special_tokens=skips)
+
+        return pb.DetokenizeResponse(text=await self._worked(request, detokenize, context))
+
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=[description.model(self._front.model)])
+
+    async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         model = self._front.model
-        served = pb.Model(
-            name=model.name,
-            max_context=model.max_context,
-            vocab_size=model.vocab_size,
-            end_token_ids=sorted(model.end_token_ids),
-        )
-        return pb.ListModelsResponse(models=[served])
+        try:
+            check_model(model, request.model)
+            return await ask(self._loop, lambda core, now, outputs: description.described(model, core))
+        except RequestError as error:
+            await context.abort(error.status, str(error), error.metadata)
+
+    async def _worked(
+        self,
+        request: pb.TokenizeRequest | pb.DetokenizeRequest,
+        work: Callable[[ServedModel], Worked],
+        context: Context,
+    ) -> Worked:
+        """What the vocabulary makes of a message, in a thread where that may take long. Ends the call of a wrong one."""
+        model = self._front.model
+        try:
+            check_model(model, request.model)
+            is_chat = isinstance(request, pb.TokenizeRequest) and request.HasField("chat")
+            is_short = request.ByteSize() <= SHORT_BYTES and not is_chat
+            return work(model) if is_short else await self._front.aside(lambda: work(model))
+        except RequestError as error:
+            await context.abort(error.status, str(error), error.metadata)
 
     async def _parse_prompt(self, request: Plain, context: Context) -> Parsed:
         return await self._parse(lambda model: parse_prompt(model, request.prompt), request, context)

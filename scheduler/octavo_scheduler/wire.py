@@ -277,6 +277,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
         kernels=_words(hello.kernels),
+        kv_dtype=_words(geometry.dtype),
         copy_bytes_per_second=_rate(hello.copy_bytes_per_second),
         prefill_tokens_per_second=_rate(hello.prefill_tokens_per_second),
     )

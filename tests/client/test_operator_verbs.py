@@ -1,6 +1,7 @@
 """The operator's verbs on the command line, against a real scheduler with a paper worker."""
 
 import asyncio
+import io
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -95,3 +96,39 @@ async def test_orders(service: PaperService, octavo: Octavo) -> None:
     assert await octavo("resume", "w0") == (0, "", "")
     assert "ready" in (await octavo("status"))[1]
     assert await octavo("drain", "w9") == (1, "", "octavo: no worker named w9 is here\n")
+
+
+async def test_tokens_of_a_text(service: PaperService, octavo: Octavo, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = service.scheduler.front.model.vocabulary.encode("the page")
+    assert await octavo("tokenize", "the page") == (0, " ".join(map(str, ids)) + "\n", "")
+    assert await octavo("tokenize", "the page", "--count") == (0, f"{len(ids)}\n", "")
+    _, out, _ = await octavo("tokenize", "the page", "--texts")
+    assert [line.split(" ", 1)[1] for line in out.splitlines()] == [
+        repr(service.scheduler.front.model.vocabulary.decode([token])) for token in ids
+    ]
+    monkeypatch.setattr("sys.stdin", io.StringIO("the page"))
+    code, out, _ = await octavo("tokenize", "-", "--chat", "--count")
+    assert code == 0
+    assert int(out) > len(ids)
+
+
+async def test_requests_are_ended(service: PaperService, octavo: Octavo) -> None:
+    tasks = await service.ask_in_one_plan(("a", [1, 2]), ("b", [3]), ("c", [4]))
+    code, out, _ = await octavo("abort", "a", "c")
+    assert code == 0
+    assert re.fullmatch(r"([0-9a-f]{32} is ended\n){2}", out)
+    assert await octavo("abort", "a") == (1, "no such request is alive\n", "")
+    assert (await octavo("abort"))[0] == 2, "nothing is named"
+    assert (await octavo("abort", "--tenant", ""))[1].endswith(" is ended\n")
+    service.is_open.set()
+    assert await asyncio.gather(*tasks) == [[], [], []]
+
+
+async def test_a_line_of_status_again_and_again(service: PaperService, octavo: Octavo) -> None:
+    code, out, _ = await octavo("watch", "--interval", "0.1", "--lines", "2")
+    assert code == 0
+    titles, *lines = out.splitlines()
+    assert titles.split() == ["up", "alive", "waiting", "running", "tokens/s", "pages", "held", "preempted"]
+    for line in lines:
+        assert re.fullmatch(r" +\d+s +0 +0 +0 +0\.0 +0/16 +0", line)
+    assert len(lines) == 2

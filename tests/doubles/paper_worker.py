@@ -79,7 +79,7 @@ class PaperWorker:
             protocol_minor=self.minor,
             worker_id=worker_id,
             weights_digest=digest,
-            geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=1024, layout="paper"),
+            geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=1024, dtype="int32", layout="paper"),
             device_pages=self.num_pages,
             host_pages=self.num_host_pages,
             max_slots=self.max_slots,

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from octavo.v1 import admin_pb2 as pb
 from octavo_client.errors import InvalidRequest, Overloaded, RequestError, ServerFault
+from octavo_client.params import SamplingParams
+from octavo_client.results import Delta, End
 from octavo_scheduler import limits
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output
@@ -52,6 +54,81 @@ async def test_a_request_is_explained_under_either_name(service: PaperService) -
     await asyncio.gather(*answers)
     (gone,) = await service.client.explain(late.id)
     assert (gone.id, gone.text) == ("", "no such request is alive: it has ended, or never came")
+
+
+async def test_an_aborted_request_ends_after_what_it_has_and_frees_what_it_holds(
+    model: ServedModel, tmp_path: Path
+) -> None:
+    async with paper_service(model, tmp_path, PaperWorker(page_size=16, pages=256)) as service:
+        params = SamplingParams(max_tokens=4000, seed=0, ignore_eos=True)
+        stream = service.client.stream([1, 2, 3], params, request_id="mine")
+        service.is_open.set()
+        events = [await anext(stream), await anext(stream)]
+        (mine,) = await service.client.list_requests()
+        assert await service.client.abort("nobody", "mine") == [mine.id]
+        events += [event async for event in stream]
+        end = events[-1]
+        assert isinstance(end, End)
+        assert [each.finish_reason for each in end.answers] == ["abort"]
+        ids = [token for event in events if isinstance(event, Delta) for token in event.token_ids]
+        assert ids == answer([1, 2, 3], len(ids))
+        assert end.usage.completion_tokens == len(ids) < 4000
+        await service.until(lambda: service.scheduler.loop.core.workers["w0"].device.num_held == 0)
+        assert await service.client.abort("mine") == []
+
+
+async def test_all_requests_of_a_tenant_are_aborted_those_that_wait_too_and_no_others(service: PaperService) -> None:
+    names = ("same", "same", "same", "same")
+    tasks = await service.ask_in_one_plan(*((name, [number]) for number, name in enumerate(names)))
+    alive = {each.tenant: each.id for each in await service.client.list_requests()}
+    assert sorted(alive) == ["0", "1", "2", "3"]
+    assert await service.client.abort(tenant="1") == [alive["1"]]
+    assert await service.client.abort(alive["3"]) == [alive["3"]]
+    assert await service.client.abort(tenant="") == []
+    service.is_open.set()
+    assert await asyncio.gather(*tasks) == [answer([0], 8), [], answer([2], 8), []]
+    with pytest.raises(InvalidRequest, match="nothing is named"):
+        await service.client.abort()
+
+
+async def test_the_status_comes_again_and_again_until_its_watcher_leaves(service: PaperService) -> None:
+    seen = []
+    async for status in service.client.watch_status(0.1):
+        seen.append(status)
+        if len(seen) == 3:
+            break
+    assert [each.model for each in seen] == ["tiny"] * 3
+    assert seen[0].uptime_seconds < seen[1].uptime_seconds < seen[2].uptime_seconds
+    for seconds in (0.0, 0.05, 1e9, float("nan")):
+        with pytest.raises(InvalidRequest, match=r"interval_seconds is .*; it must lie in \[0\.1, 3600\]"):
+            await anext(service.client.watch_status(seconds))
+
+
+async def test_watchers_are_limited_and_one_that_leaves_makes_room(
+    service: PaperService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_WATCHERS", 2)
+    watching = [service.client.watch_status(60.0) for _ in range(2)]
+    for each in watching:
+        await anext(each)
+    with pytest.raises(Overloaded, match="2 watch the status already"):
+        await anext(service.client.watch_status(60.0))
+    await watching[0].aclose()
+
+    async def watch_once() -> bool:
+        try:
+            await anext(service.client.watch_status(60.0))
+        except Overloaded:
+            return False
+        return True
+
+    for _ in range(100):
+        if await watch_once():
+            break
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("the one that left takes its place still")
+    await watching[1].aclose()
 
 
 async def test_the_page_map_adds_up_and_names_the_holders(service: PaperService) -> None:

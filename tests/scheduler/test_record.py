@@ -130,6 +130,7 @@ def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     said_as_it_is = {
         "Joined.weights_digest",
         "Joined.kernels",
+        "Joined.kv_dtype",
         "RequestSpec.id",
         "RequestSpec.ended",
         "Pin.name",

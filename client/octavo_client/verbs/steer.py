@@ -1,4 +1,4 @@
-"""octavo flush, octavo drain and octavo resume: orders to a running scheduler."""
+"""octavo flush, octavo drain, octavo resume and octavo abort: orders to a running scheduler."""
 
 import argparse
 
@@ -22,6 +22,15 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("worker", metavar="WORKER", help="its id, as octavo status shows it")
     options.add_server(parser)
     parser.set_defaults(run=resume)
+    parser = verbs.add_parser(
+        "abort",
+        help="end requests",
+        description="Ends requests: their answers end after what they have, and what they hold is free.",
+    )
+    parser.add_argument("requests", metavar="ID", nargs="*", help="a request_id or an id, as octavo requests shows it")
+    parser.add_argument("--tenant", metavar="NAME", help='all requests of this tenant; "": those without one')
+    options.add_server(parser)
+    parser.set_defaults(run=abort)
 
 
 def flush(args: argparse.Namespace) -> int:
@@ -45,3 +54,14 @@ def resume(args: argparse.Namespace) -> int:
     with options.open_client(args) as client:
         client.resume_worker(args.worker, timeout=args.timeout)
     return 0
+
+
+def abort(args: argparse.Namespace) -> int:
+    """Ends requests; 1 where none was alive."""
+    with options.open_client(args) as client:
+        ids = client.abort(*args.requests, tenant=args.tenant, timeout=args.timeout)
+    for id in ids:
+        print(f"{id} is ended")
+    if not ids:
+        print("no such request is alive")
+    return 0 if ids else 1

@@ -40,6 +40,11 @@ class AdminServiceStub:
                 request_serializer=octavo_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/octavo.v1.AdminService/WatchStatus',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.WatchStatusRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.WatchStatusResponse.FromString,
+                _registered_method=True)
         self.ListRequests = channel.unary_unary(
                 '/octavo.v1.AdminService/ListRequests',
                 request_serializer=octavo_dot_v1_dot_admin__pb2.ListRequestsRequest.SerializeToString,
@@ -49,6 +54,11 @@ class AdminServiceStub:
                 '/octavo.v1.AdminService/Explain',
                 request_serializer=octavo_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.Abort = channel.unary_unary(
+                '/octavo.v1.AdminService/Abort',
+                request_serializer=octavo_dot_v1_dot_admin__pb2.AbortRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_admin__pb2.AbortResponse.FromString,
                 _registered_method=True)
         self.GetPageMap = channel.unary_unary(
                 '/octavo.v1.AdminService/GetPageMap',
@@ -98,6 +108,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchStatus(self, request, context):
+        """The same again and again, until the call is cancelled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListRequests(self, request, context):
         """Lists the requests alive, in order of arrival.
         """
@@ -107,6 +124,13 @@ class AdminServiceServicer:
 
     def Explain(self, request, context):
         """Says in a sentence why a request waits, was preempted, or what it is doing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Abort(self, request, context):
+        """Ends requests: their answers end with FINISH_REASON_ABORTED after what they have, and everything they hold is free.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,6 +194,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=octavo_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
             ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.WatchStatusRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.WatchStatusResponse.SerializeToString,
+            ),
             'ListRequests': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRequests,
                     request_deserializer=octavo_dot_v1_dot_admin__pb2.ListRequestsRequest.FromString,
@@ -179,6 +208,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=octavo_dot_v1_dot_admin__pb2.ExplainRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_admin__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Abort': grpc.unary_unary_rpc_method_handler(
+                    servicer.Abort,
+                    request_deserializer=octavo_dot_v1_dot_admin__pb2.AbortRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_admin__pb2.AbortResponse.SerializeToString,
             ),
             'GetPageMap': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPageMap,
@@ -255,6 +289,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/octavo.v1.AdminService/WatchStatus',
+            octavo_dot_v1_dot_admin__pb2.WatchStatusRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.WatchStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListRequests(request,
             target,
             options=(),
@@ -298,6 +359,33 @@ class AdminService:
             '/octavo.v1.AdminService/Explain',
             octavo_dot_v1_dot_admin__pb2.ExplainRequest.SerializeToString,
             octavo_dot_v1_dot_admin__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Abort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.AdminService/Abort',
+            octavo_dot_v1_dot_admin__pb2.AbortRequest.SerializeToString,
+            octavo_dot_v1_dot_admin__pb2.AbortResponse.FromString,
             options,
             channel_credentials,
             insecure,

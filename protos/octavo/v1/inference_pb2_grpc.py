@@ -55,10 +55,25 @@ class InferenceServiceStub:
                 request_serializer=octavo_dot_v1_dot_inference__pb2.ChatStreamRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_inference__pb2.ChatStreamResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/octavo.v1.InferenceService/Tokenize',
+                request_serializer=octavo_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/octavo.v1.InferenceService/Detokenize',
+                request_serializer=octavo_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/octavo.v1.InferenceService/ListModels',
                 request_serializer=octavo_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=octavo_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.GetModel = channel.unary_unary(
+                '/octavo.v1.InferenceService/GetModel',
+                request_serializer=octavo_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
+                response_deserializer=octavo_dot_v1_dot_inference__pb2.GetModelResponse.FromString,
                 _registered_method=True)
 
 
@@ -94,8 +109,29 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Says which tokens a text is, or a chat after the model's template. Generates nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Says which text tokens are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Names the models served here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetModel(self, request, context):
+        """Describes a model, what may be asked of it, and how it is computed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,10 +160,25 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     request_deserializer=octavo_dot_v1_dot_inference__pb2.ChatStreamRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_inference__pb2.ChatStreamResponse.SerializeToString,
             ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=octavo_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=octavo_dot_v1_dot_inference__pb2.DetokenizeRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_inference__pb2.DetokenizeResponse.SerializeToString,
+            ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
                     request_deserializer=octavo_dot_v1_dot_inference__pb2.ListModelsRequest.FromString,
                     response_serializer=octavo_dot_v1_dot_inference__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetModel,
+                    request_deserializer=octavo_dot_v1_dot_inference__pb2.GetModelRequest.FromString,
+                    response_serializer=octavo_dot_v1_dot_inference__pb2.GetModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -250,6 +301,60 @@ class InferenceService:
             _registered_method=True)
 
     @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.InferenceService/Tokenize',
+            octavo_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+            octavo_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.InferenceService/Detokenize',
+            octavo_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+            octavo_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListModels(request,
             target,
             options=(),
@@ -266,6 +371,33 @@ class InferenceService:
             '/octavo.v1.InferenceService/ListModels',
             octavo_dot_v1_dot_inference__pb2.ListModelsRequest.SerializeToString,
             octavo_dot_v1_dot_inference__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/octavo.v1.InferenceService/GetModel',
+            octavo_dot_v1_dot_inference__pb2.GetModelRequest.SerializeToString,
+            octavo_dot_v1_dot_inference__pb2.GetModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,7 @@ class Joined:
     can_fork: bool = True
     """Older workers cannot take pages off a table, which a branch needs that copies a page before it writes."""
     kernels: str = ""
+    kv_dtype: str = ""
     copy_bytes_per_second: float = 0.0
     prefill_tokens_per_second: float = 0.0
 

@@ -1,0 +1,40 @@
+"""octavo tokenize: the tokens of a text, or how many there are."""
+
+import argparse
+import sys
+
+from octavo_client.prompts import Message
+from octavo_client.verbs import options
+
+
+def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds the verb to the command line."""
+    parser = verbs.add_parser(
+        "tokenize",
+        help="show the tokens of a text",
+        description="Prints a text's token ids, or with --count how many there are.",
+    )
+    parser.add_argument("text", metavar="TEXT", help="the text; - reads it from stdin")
+    parser.add_argument("--chat", action="store_true", help="as a user's message, after the model's chat template")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--count", action="store_true", help="only count them")
+    how.add_argument("--texts", action="store_true", help="each on a line of its own, with what it stands for")
+    options.add_server(parser)
+    parser.set_defaults(run=tokenize)
+
+
+def tokenize(args: argparse.Namespace) -> int:
+    """Prints the ids, a line for each with its text, or their number."""
+    text = sys.stdin.read() if args.text == "-" else args.text
+    content: str | list[Message] = [{"role": "user", "content": text}] if args.chat else text
+    with options.open_client(args) as client:
+        if args.count:
+            print(client.count_tokens(content, timeout=args.timeout))
+            return 0
+        ids = client.tokenize(content, timeout=args.timeout)
+        if not args.texts:
+            print(*ids)
+            return 0
+        for token in ids:
+            print(token, repr(client.detokenize([token], skip_special_tokens=False, timeout=args.timeout)))
+    return 0
