@@ -58,7 +58,7 @@ class AsyncLLMEngine:
     ) -> AsyncGenerator[RequestOutput]:
         """Yields all of the answer so far, each time that there is more of it; the last is `finished`.
 
-        Leaving the loop and cancelling its task end the request at the server. Another request under an id that is
+        Leaving the loop, cancelling its task and abort() end the request at the server. Another request under an id that is
         in use, or was a moment ago, is refused.
         """
         params = sampling_params or SamplingParams()
@@ -69,6 +69,10 @@ class AsyncLLMEngine:
                 so_far.add(event)
                 if not isinstance(event, Start):
                     yield so_far.output()
+
+    async def abort(self, request_id: str) -> None:
+        """Ends a request; its answer is finished as it is, for the reason "abort". Does nothing to one that has ended."""
+        await self._connected().abort(request_id)
 
     async def check_health(self) -> None:
         """Raises an error of octavo_client.errors when the scheduler does not answer."""

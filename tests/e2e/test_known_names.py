@@ -43,7 +43,7 @@ def test_a_program_whose_start_is_not_guarded_says_how_to_mend_it(model: Path) -
     assert 'put that under `if __name__ == "__main__":`' in done.stderr
 
 
-async def test_an_engine_answers_inside_a_handler_of_fastapi(model: Path) -> None:
+async def test_an_engine_answers_inside_a_handler_of_fastapi_and_ends_what_another_aborts(model: Path) -> None:
     engine = AsyncLLMEngine.from_engine_args(EngineArgs(model=str(model), dtype="float32", max_num_seqs=8))
     app = FastAPI()
 
@@ -52,16 +52,20 @@ async def test_an_engine_answers_inside_a_handler_of_fastapi(model: Path) -> Non
         params = SamplingParams(temperature=0, max_tokens=int(body["max_tokens"]), ignore_eos=True)
         async for output in engine.generate(body["prompt"], params, body["id"]):
             last = output
-        return {"text": last.outputs[0].text, "tokens": len(last.outputs[0].token_ids), "finished": last.finished}
+            if len(output.outputs[0].token_ids) == body.get("abort_after"):
+                await engine.abort(body["id"])
+        answer = last.outputs[0]
+        return {"text": answer.text, "tokens": len(answer.token_ids), "reason": answer.finish_reason}
 
     try:
         async with AsyncClient(transport=ASGITransport(app), base_url="http://app") as client:
-            answers = [
-                await client.post("/generate", json={"prompt": "the user", "max_tokens": 12, "id": name})
-                for name in ("one", "two")
-            ]
+            bodies = [{"prompt": "the user", "max_tokens": 12, "id": name} for name in ("one", "two")]
+            bodies.append({"prompt": "the user", "max_tokens": 3000, "id": "three", "abort_after": 2})
+            answers = [await client.post("/generate", json=body) for body in bodies]
     finally:
         engine.shutdown()
-    assert [each.status_code for each in answers] == [200, 200]
-    assert answers[0].json() == answers[1].json()
-    assert (answers[0].json()["tokens"], answers[0].json()["finished"]) == (12, True)
+    one, two, three = (each.json() for each in answers)
+    assert one == two
+    assert (one["tokens"], one["reason"]) == (12, "length")
+    assert three["reason"] == "abort"
+    assert 2 <= three["tokens"] < 3000
