@@ -118,6 +118,9 @@ static-gpu-check: $(DEV_STAMP) ## Compile every Triton kernel for four GPUs, wit
 gpu-check: $(DEV) ## Check and measure the kernels on the GPU that is here (eight minutes; without a GPU it says so)
 	$(BIN)/python -m benchmarks.gpu
 
+docs: $(DEV) ## Build the documentation as a site, in .cache/site, without a warning
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

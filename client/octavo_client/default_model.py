@@ -1,4 +1,4 @@
-"""The model that is served when none is named."""
+"""The model that is served when none is named. `python -m octavo_client.default_model` prints where it is."""
 
 import importlib.util
 from pathlib import Path
@@ -21,3 +21,7 @@ def find_default_model() -> Path:
         f"The default model comes in the Python package {MODEL_PACKAGE.replace('_', '-')}, which is not installed: "
         "install it, or name a model with --model PATH (make demo MODEL=PATH)."
     )
+
+
+if __name__ == "__main__":
+    print(find_default_model())
