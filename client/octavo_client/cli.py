@@ -20,6 +20,7 @@ VERBS = {
     "complete": "verbs.complete",
     "chat": "verbs.chat",
     "status": "verbs.status",
+    "top": "verbs.top",
     "requests": "verbs.requests",
     "explain": "verbs.requests",
     "pages": "verbs.pages",
