@@ -22,6 +22,7 @@ VERBS = {
     "tokenize": "verbs.tokenize",
     "status": "verbs.status",
     "watch": "verbs.watch",
+    "top": "verbs.top",
     "requests": "verbs.requests",
     "explain": "verbs.requests",
     "pages": "verbs.pages",

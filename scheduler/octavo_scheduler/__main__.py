@@ -27,6 +27,8 @@ async def serve(config: Config) -> int:
     words = f"serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}"
     if scheduler.admin_address != scheduler.address:
         words += f", administrators {scheduler.admin_address}"
+    if scheduler.http_address is not None:
+        words += f", browsers {scheduler.http_address}"
     print(f"octavo scheduler: {words}", flush=True)
     await _first(signals.get(), scheduler.failed.wait())
     await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else config.grace), signals.get())

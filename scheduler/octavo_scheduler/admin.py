@@ -36,7 +36,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._num_watchers = 0
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
-        return await self._ask(context, lambda core, now, outputs: self._status(core))
+        status = await self._ask(context, lambda core, now, outputs: report.status(core, self._loop, now))
+        status.model = self._front.model.name
+        status.uptime_seconds = time.monotonic() - self._started_at
+        status.service.MergeFrom(report.service(self._front.tally))
+        return status
 
     async def WatchStatus(self, request: pb.WatchStatusRequest, context: Context) -> None:
         outlet = Outlet(context)
@@ -182,33 +186,6 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         if len(request.salt.encode()) > limits.MAX_TENANT_BYTES:
             raise InvalidRequest("salt is too long")
         return tuple(parse_prompt(self._front.model, request.prompt))
-
-    def _status(self, core: Core) -> pb.GetStatusResponse:
-        return pb.GetStatusResponse(
-            model=self._front.model.name,
-            uptime_seconds=time.monotonic() - self._started_at,
-            live_requests=len(core.requests),
-            waiting=len(core.waiting),
-            workers=report.workers(core),
-            counters=self._counters(core),
-        )
-
-    def _counters(self, core: Core) -> pb.Counters:
-        totals, workers = core.counters, core.workers.values()
-        return pb.Counters(
-            accepted=totals.accepted,
-            refused=totals.refused,
-            ended=totals.ended,
-            cancelled=totals.cancelled,
-            prompt_tokens=totals.prompt_tokens,
-            generated_tokens=totals.generated_tokens,
-            drops=totals.drops + sum(worker.num_drops for worker in workers),
-            swaps=totals.swaps + sum(worker.num_swaps for worker in workers),
-            stale_messages=totals.stale_messages + self._loop.num_stale,
-            bad_messages=self._loop.num_bad,
-            workers_lost=totals.workers_lost,
-            audit_violations=totals.audit_violations,
-        )
 
 
 def _worker(core: Core, name: str) -> Worker:

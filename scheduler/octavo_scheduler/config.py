@@ -35,6 +35,8 @@ class Config:
     admin_listen: str | None
     """Where AdminService is served, if not at `listen`."""
     curve: CurveFiles | None
+    http: str | None = None
+    """Where the page, the metrics and JSON are served, if anywhere."""
     lifeline: int | None
     log_level: str
     record: Path | None = None
@@ -64,6 +66,13 @@ class Config:
                 self.admin_listen,
                 has_keys=self.tls is not None and self.admin_token_file is not None,
                 remedy="give --tls-cert, --tls-key and --admin-token-file (octavo keys makes them)",
+            )
+        if self.http is not None:
+            check_listen("--http", self.http)
+            require_keys(
+                self.http,
+                has_keys=self.tls is not None and self.token_file is not None,
+                remedy="give --tls-cert, --tls-key and --token-file (octavo keys makes them)",
             )
         if self.admin_token_file is not None and self.token_file is None:
             raise StartError("--admin-token-file needs --token-file too: without it clients need no token at all")
@@ -115,6 +124,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--max-context", type=int, help="longest sequence that is served, in tokens; default: the model's")
     p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
     p.add_argument("--admin-listen", help="gRPC address of AdminService; default: --listen serves it too")
+    p.add_argument("--http", metavar="ADDRESS", help="serve the web page, /metrics and JSON there; default: nowhere")
     p.add_argument("--workers", default="tcp://127.0.0.1:50052", help="address that workers dial, tcp:// or ipc://")
     p.add_argument("--max-num-seqs", type=int, default=Settings.max_num_seqs, help="most sequences running on a worker")
     p.add_argument("--max-step-tokens", type=int, default=Settings.max_step_tokens, help="token budget of a step")
@@ -213,6 +223,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         token_file=o.token_file,
         admin_token_file=o.admin_token_file,
         admin_listen=o.admin_listen,
+        http=o.http,
         curve=CurveFiles(*curve) if curve else None,
         lifeline=o.lifeline,
         log_level=o.log_level,

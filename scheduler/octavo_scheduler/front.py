@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from octavo_scheduler import errors
-from octavo_scheduler.answer import Answer, Event
+from octavo_scheduler.answer import Answer, Event, Piece
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
 from octavo_scheduler.kept import Kept
 from octavo_scheduler.limits import MAX_REQUEST_SECONDS, STREAM_BUFFER_BYTES
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed
+from octavo_scheduler.tally import RequestTally
 from octavo_scheduler.transcript import Reader, Transcript
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Front:
         """What the core is at work on, by id."""
         self._labels: dict[str, str] = {}
         self.num_readers = 0
+        self.tally = RequestTally()
         self._most_tokens = max(1, STREAM_BUFFER_BYTES // 4 // (model.vocabulary.longest_token + ID_BYTES))
         """Taken at once: with what a stream interval held back they make no message longer than half the buffer."""
         self._post = post
@@ -107,22 +109,25 @@ class Front:
 
         `on_overflow` is called when too much comes while the caller is busy with an event.
         """
-        transcript = self.kept.open(parsed)
-        parsed = _with_seed(parsed, transcript.seed)
-        reader = Reader(transcript, parsed.spec.id, self._most_tokens, on_overflow)
-        answer = Answer(self.model, parsed)
-        self._enter(transcript, reader)
-        try:
-            while not answer.is_ended:
-                if reader.is_up_to_date and not transcript.run:
-                    self._go_on(transcript, parsed, answer)
-                events = answer.take(await reader.take())
-                for cut in answer.take_cuts():
-                    self._abort(transcript.run, at=cut.at, branch=cut.branch)
-                for event in events:
-                    yield event
-        finally:
-            self._leave(transcript, reader, parsed)
+        with self.tally.request() as course:
+            transcript = self.kept.open(parsed)
+            parsed = _with_seed(parsed, transcript.seed)
+            reader = Reader(transcript, parsed.spec.id, self._most_tokens, on_overflow)
+            answer = Answer(self.model, parsed)
+            self._enter(transcript, reader)
+            try:
+                while not answer.is_ended:
+                    if reader.is_up_to_date and not transcript.run:
+                        self._go_on(transcript, parsed, answer)
+                    events = answer.take(await reader.take())
+                    for cut in answer.take_cuts():
+                        self._abort(transcript.run, at=cut.at, branch=cut.branch)
+                    for event in events:
+                        if not isinstance(event, Piece):
+                            course.note(event)
+                        yield event
+            finally:
+                self._leave(transcript, reader, parsed)
 
     def _go_on(self, transcript: Transcript, parsed: Parsed, answer: Answer) -> None:
         """Has the core compute what is not known yet, if there is any such thing."""

@@ -4,6 +4,9 @@ GRPC_MESSAGE_BYTES = 16 << 20
 GRPC_METADATA_BYTES = 16 << 10
 GRPC_PENDING_CALLS = 1 << 16
 """Calls that have come and that no servicer has looked at yet."""
+HTTP_BODY_BYTES = 1 << 20
+HTTP_CONNECTIONS = 1024
+"""Connections and requests by HTTP; more get status 503."""
 ZMQ_MESSAGE_BYTES = 64 << 20
 
 MAX_WORKER_ID_BYTES = 128

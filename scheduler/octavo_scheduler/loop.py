@@ -13,6 +13,7 @@ from octavo_scheduler import wire
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Lost, Output, Tick
 from octavo_scheduler.member import LEAST_STEP_LEASE_SECONDS, Member, objection
+from octavo_scheduler.tally import StepTally
 from octavo_scheduler.wire import BadMessage, Epoch, Greeting
 
 log = logging.getLogger("octavo.scheduler")
@@ -50,6 +51,7 @@ class Loop:
         boot_id: int,
         vocab_size: int = 0,
         after_turn: Callable[[], object] = lambda: None,
+        tally: StepTally | None = None,
     ) -> None:
         """`deliver` gets all outputs of a turn; `on_ready` hears when the first worker is here and when the last is gone.
         `after_turn` is called when the plans of a turn are out.
@@ -61,6 +63,7 @@ class Loop:
         self.weights_digest: bytes | None = None
         self.num_stale = 0
         self.num_bad = 0
+        self.tally = tally or StepTally()
         self._link = link
         self._clock = clock
         self._deliver = deliver
@@ -114,6 +117,7 @@ class Loop:
         outputs += self._watch(now)
         outputs += self._plan(now)
         if outputs:
+            self.tally.delivered(outputs, now)
             self._deliver(outputs)
         if self._is_ready != bool(self.members):
             self._is_ready = bool(self.members)
@@ -138,11 +142,16 @@ class Loop:
     def _plan(self, now: float) -> list[Output]:
         outputs: list[Output] = []
         for member in list(self.members.values()):
+            began = self._clock()
             while (plan := self.core.plan(member.worker, now)) is not None:
-                if not self._link.send(member.peer, wire.encode_plan(member.epoch, plan)):
+                frame = wire.encode_plan(member.epoch, plan)
+                ready = self._clock()
+                if not self._link.send(member.peer, frame):
                     outputs += self._lose(member, now, "its connection is closed")
                     break
-                member.note_sent(plan, now)
+                member.note_sent(plan, ready - began, now)
+                self.tally.planned(plan, self.core.workers[member.worker].joined.page_bytes)
+                began = ready
         return outputs
 
     def _receive(self, peer: bytes, frame: bytes, now: float) -> list[Output]:
@@ -164,17 +173,24 @@ class Loop:
                 return self._step_done(member, body, now)
             case wire.Refused():
                 return self._refused(member, body, now)
-            case wire.Alive() if member.has_lost(body.last_step + 1):
-                return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
+            case wire.Alive():
+                return self._alive(member, body, now)
             case wire.Leaving():
                 return self._lose(member, now, f"it left: {body.message}", is_crash=False)
+        return []
+
+    def _alive(self, member: Member, beat: wire.Alive, now: float) -> list[Output]:
+        member.memory = beat.memory or member.memory
+        if member.has_lost(beat.last_step + 1):
+            return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
         return []
 
     def _step_done(self, member: Member, report: wire.StepReport, now: float) -> list[Output]:
         if member.has_lost(report.done.step):
             return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
-        member.note_done(report.done.step, now)
+        member.note_done(report, now)
         if report.swapped_bytes and report.swap_seconds > 0:
+            self.tally.swap_seconds += report.swap_seconds
             self.core.apply(member.rates(report), now)
         return self._settle(member, self.core.apply(report.done, now), now)
 
@@ -219,6 +235,7 @@ class Loop:
         if not self._link.send(peer, wire.encode_welcome(member.epoch, HEARTBEAT_SECONDS, minor)):
             return outputs
         self.members[peer] = member
+        self.tally.workers_joined += 1
         log.info(
             "worker %s joined: %d pages of %d tokens", worker, greeting.joined.device_pages, greeting.joined.page_size
         )

@@ -9,6 +9,7 @@ from octavo_scheduler import limits, wire
 from octavo_scheduler.core.events import Joined, Rates
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.worker import Worker
+from octavo_scheduler.tally import STEP_BOUNDS, Histogram
 from octavo_scheduler.wire import Epoch, Greeting
 
 IDLE_LEASE_SECONDS = 10.0
@@ -83,16 +84,28 @@ class Member:
     pace: Pace = field(default_factory=Pace)
     sent: deque[Sent] = field(default_factory=deque)
     """Each plan that it has not answered."""
+    plan_seconds: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS))
+    """To make and encode its plans."""
+    answer_seconds: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS))
+    """From a plan on its way, or the answer before it, to its answer."""
+    execute_seconds: Histogram = field(default_factory=lambda: Histogram(STEP_BOUNDS))
+    """What it says it spent on steps."""
+    memory: tuple[int, int] | None = None
+    """Of its device, as it said last: bytes in use, bytes in all."""
 
-    def note_sent(self, plan: StepPlan, now: float) -> None:
-        """A plan is on its way."""
+    def note_sent(self, plan: StepPlan, seconds: float, now: float) -> None:
+        """A plan is on its way, which took so long to be made."""
+        self.plan_seconds.note(seconds)
         size = Size.of(plan)
         self.sent.append(Sent(plan.step, now, size, self.pace.lease(size)))
 
-    def note_done(self, step: int, now: float) -> None:
+    def note_done(self, report: wire.StepReport, now: float) -> None:
         """A result came."""
-        if self.sent and self.sent[0].step == step:
-            self.pace.note(self.sent[0].size, now - self.sent[0].at)
+        if self.sent and self.sent[0].step == report.done.step:
+            seconds = now - self.sent[0].at
+            self.pace.note(self.sent[0].size, seconds)
+            self.answer_seconds.note(seconds)
+            self.execute_seconds.note(report.execute_seconds)
 
     @property
     def lease_end(self) -> float:

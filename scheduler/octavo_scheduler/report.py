@@ -3,6 +3,7 @@
 `labels`: what clients call their requests, by id; a request that is not among them goes by its id.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from octavo.v1 import admin_pb2 as pb
@@ -14,6 +15,9 @@ from octavo_scheduler.core.prefix import pin_keys
 from octavo_scheduler.core.request import Request, Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.worker import Worker
+from octavo_scheduler.loop import Loop
+from octavo_scheduler.member import Member
+from octavo_scheduler.tally import Histogram, RequestTally
 
 WORKER_STATES = {
     WorkerState.JOINING: pb.WORKER_STATE_JOINING,
@@ -36,9 +40,38 @@ PAGE_STATES = {
 }
 
 
-def workers(core: Core) -> list[pb.WorkerStatus]:
-    """All workers, by id."""
-    return [_worker(worker) for _, worker in sorted(core.workers.items())]
+def status(core: Core, loop: Loop, now: float) -> pb.GetStatusResponse:
+    """Workers, queue and counters."""
+    members = {member.worker: member for member in loop.members.values()}
+    waiting = Counter(sequence.request.spec.priority for sequence in core.waiting)
+    return pb.GetStatusResponse(
+        live_requests=len(core.requests),
+        waiting=len(core.waiting),
+        workers=[_worker(worker, members.get(name), now) for name, worker in sorted(core.workers.items())],
+        counters=_counters(core, loop),
+        service=pb.Service(
+            inter_token_seconds=_histogram(loop.tally.inter_token), step_tokens=_histogram(loop.tally.step_tokens)
+        ),
+        queue=[pb.QueueDepth(priority=each, waiting=count) for each, count in sorted(waiting.items(), reverse=True)],
+    )
+
+
+def service(tally: RequestTally) -> pb.Service:
+    """What requests met with; all but what the loop knows."""
+    return pb.Service(
+        first_token_seconds=_histogram(tally.first_token),
+        queue_seconds=_histogram(tally.queue),
+        prefill_seconds=_histogram(tally.prefill),
+        decode_seconds=_histogram(tally.decode),
+        total_seconds=_histogram(tally.total),
+        token_seconds=_histogram(tally.token),
+        prompt_tokens=_histogram(tally.prompt_tokens),
+        answer_tokens=_histogram(tally.answer_tokens),
+        outcomes=[pb.OutcomeCount(outcome=name, count=count) for name, count in tally.outcomes.items()],
+        streams_cut_off=tally.cut_off,
+        prefix_queries=tally.prefix_queries,
+        prefix_hits=tally.prefix_hits,
+    )
 
 
 def requests(core: Core, labels: Mapping[str, str], now: float) -> list[pb.RequestStatus]:
@@ -69,8 +102,34 @@ def pins(core: Core) -> list[pb.PinStatus]:
     return found
 
 
-def _worker(worker: Worker) -> pb.WorkerStatus:
-    return pb.WorkerStatus(
+def _counters(core: Core, loop: Loop) -> pb.Counters:
+    totals, present, tally = core.counters, core.workers.values(), loop.tally
+    return pb.Counters(
+        accepted=totals.accepted,
+        refused=totals.refused,
+        ended=totals.ended,
+        cancelled=totals.cancelled,
+        prompt_tokens=totals.prompt_tokens,
+        generated_tokens=totals.generated_tokens,
+        drops=totals.drops + sum(worker.num_drops for worker in present),
+        swaps=totals.swaps + sum(worker.num_swaps for worker in present),
+        stale_messages=totals.stale_messages + loop.num_stale,
+        bad_messages=loop.num_bad,
+        workers_lost=totals.workers_lost,
+        audit_violations=totals.audit_violations,
+        workers_joined=tally.workers_joined,
+        swapped_out_bytes=tally.swapped_out_bytes,
+        swapped_in_bytes=tally.swapped_in_bytes,
+        swap_seconds=tally.swap_seconds,
+    )
+
+
+def _histogram(histogram: Histogram) -> pb.Histogram:
+    return pb.Histogram(bounds=histogram.bounds, counts=histogram.counts, sum=histogram.sum)
+
+
+def _worker(worker: Worker, member: Member | None, now: float) -> pb.WorkerStatus:
+    status = pb.WorkerStatus(
         worker_id=worker.id,
         state=WORKER_STATES[worker.state],
         page_size=worker.page_size,
@@ -84,6 +143,15 @@ def _worker(worker: Worker) -> pb.WorkerStatus:
         slot_utilisation=worker.utilisation.share,
         saturated_slot_utilisation=worker.saturated.share,
     )
+    if member is not None:
+        status.silent_seconds = now - member.heard_at
+        status.step_lag_seconds = now - member.sent[0].at if member.sent else 0.0
+        status.plan_seconds.CopyFrom(_histogram(member.plan_seconds))
+        status.answer_seconds.CopyFrom(_histogram(member.answer_seconds))
+        status.execute_seconds.CopyFrom(_histogram(member.execute_seconds))
+        if member.memory is not None:
+            status.device_memory_used, status.device_memory_total = member.memory
+    return status
 
 
 def _page_counts(pool: PagePool) -> pb.PageCounts:

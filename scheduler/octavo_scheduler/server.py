@@ -5,7 +5,9 @@ import logging
 import secrets
 import threading
 import time
+from typing import TYPE_CHECKING
 
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
@@ -24,10 +26,13 @@ from octavo_scheduler.record import Recorder
 from octavo_scheduler.roles import Tokens
 from octavo_scheduler.service import InferenceService
 
+if TYPE_CHECKING:
+    from octavo_scheduler.web.endpoint import HttpEndpoint
+
 log = logging.getLogger("octavo.scheduler")
 
-INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
-ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
+INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -55,6 +60,9 @@ class Scheduler:
         self.failed = asyncio.Event()
         """Set when the loop's thread died of an error: nothing can be served any more."""
         self._endpoints: list[Endpoint] = []
+        self._http: HttpEndpoint | None = None
+        self._inference, self._admin = InferenceService(self.front, self.loop), AdminService(self.front, self.loop)
+        self._by_http: dict[ServiceDescriptor, object] = {INFERENCE: self._inference}
         try:
             self._listen(config)
         except StartError:
@@ -70,6 +78,8 @@ class Scheduler:
         await self._set_serving(is_ready=False)
         for endpoint in self._endpoints:
             await endpoint.start(self._serve(endpoint))
+        if self._http is not None:
+            await self._http.start(self._by_http, self._admin.GetStatus)
         self._thread.start()
 
     async def stop(self, grace: float) -> None:
@@ -77,6 +87,8 @@ class Scheduler:
         await self._health.enter_graceful_shutdown()
         await self.front.drain(grace)
         await asyncio.gather(*(endpoint.stop(0.5) for endpoint in self._endpoints))
+        if self._http is not None:
+            await self._http.stop()
         await self.front.drain(1.0)
         self.loop.stop()
         self._thread.join()
@@ -92,6 +104,11 @@ class Scheduler:
         """Where administrators are."""
         return self._endpoints[-1].address
 
+    @property
+    def http_address(self) -> str | None:
+        """Where browsers are."""
+        return self._http.address if self._http is not None else None
+
     def _listen(self, config: Config) -> None:
         credentials = server_credentials(config.tls) if config.tls else None
         tokens = Tokens(config.token_file, config.admin_token_file)
@@ -99,19 +116,23 @@ class Scheduler:
         if config.admin_listen is not None:  # without tokens of its own it is local, and whoever gets there may call it
             own = tokens if config.admin_token_file else Tokens()
             self._endpoints.append(Endpoint(config.admin_listen, own, credentials))
+        if config.http is not None:
+            from octavo_scheduler.web.endpoint import HttpEndpoint  # a while, for those alone who ask for it
+
+            self._http = HttpEndpoint(config.http, tokens, config.tls)
+            if config.admin_listen is None or config.admin_token_file is not None:  # else that is the only door to it
+                self._by_http[ADMIN] = self._admin
 
     def _serve(self, endpoint: Endpoint) -> list[str]:
         """Adds the services of an endpoint; their names."""
         services = [HEALTH]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, endpoint.server)
         if endpoint is self._endpoints[0]:
-            services.append(INFERENCE)
-            inference_pb2_grpc.add_InferenceServiceServicer_to_server(
-                InferenceService(self.front, self.loop), endpoint.server
-            )
+            services.append(INFERENCE.full_name)
+            inference_pb2_grpc.add_InferenceServiceServicer_to_server(self._inference, endpoint.server)
         if endpoint is self._endpoints[-1]:
-            services.append(ADMIN)
-            admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), endpoint.server)
+            services.append(ADMIN.full_name)
+            admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, endpoint.server)
         return services
 
     def _run_loop(self) -> None:
@@ -132,8 +153,8 @@ class Scheduler:
     async def _set_serving(self, is_ready: bool) -> None:
         """The empty name means the process is alive; a service's name, that a worker is here to serve it."""
         statuses = health_pb2.HealthCheckResponse
-        for name in (INFERENCE, ADMIN):
-            await self._health.set(name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
+        for service in (INFERENCE, ADMIN):
+            await self._health.set(service.full_name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
 
 
 def _recorder(config: Config, link: RouterLink) -> Recorder | None:

@@ -11,7 +11,7 @@ from octavo.v1 import inference_pb2_grpc
 from octavo_scheduler import description
 from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
 from octavo_scheduler.core.request import FinishReason
-from octavo_scheduler.errors import RequestError
+from octavo_scheduler.errors import RequestError, SlowReader
 from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
@@ -131,14 +131,15 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         context: Context,
     ) -> Parsed:
         model = self._front.model
-        check_model(model, request.model)
-        arrival = self._front.arrival(context.time_remaining())
-
-        def check() -> Parsed:
-            return parse(model, prompt(model), request.options, request.request_id, arrival)
-
         is_short = isinstance(request, Plain) and request.ByteSize() <= SHORT_BYTES
-        parsed = check() if is_short else await self._front.aside(check)
+        with self._front.tally.refusals():
+            check_model(model, request.model)
+            arrival = self._front.arrival(context.time_remaining())
+
+            def check() -> Parsed:
+                return parse(model, prompt(model), request.options, request.request_id, arrival)
+
+            parsed = check() if is_short else await self._front.aside(check)
         seed, num_tokens = parsed.spec.sampling.seed, len(parsed.spec.prompt)
         log.info("request %s: %d prompt tokens, seed %d", arrival.id, num_tokens, seed)
         return parsed
@@ -151,6 +152,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 async for event in events:
                     await outlet.write(message(request_id=parsed.label, **_event(event)))
         except RequestError as error:
+            self._front.tally.cut_off += isinstance(error, SlowReader)
             await outlet.end(error)
 
     async def _whole(self, parsed: Parsed, response: Response) -> Response:

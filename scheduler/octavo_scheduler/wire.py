@@ -66,6 +66,8 @@ class Alive:
 
     phase: str
     last_step: int
+    memory: tuple[int, int] | None = None
+    """Of the worker's device, where it says so: bytes in use, bytes in all."""
 
 
 @dataclass(frozen=True)
@@ -232,13 +234,16 @@ def decode(frame: bytes, worker: str) -> tuple[Epoch, Body]:
             reason = f"{_name(step_pb2.Nack.Reason.Name, message.nack.reason)}: {_words(message.nack.message)}"
             return epoch, Refused(Nack(worker, message.nack.step), reason)
         case "heartbeat":
-            return epoch, Alive(
-                _name(step_pb2.Heartbeat.Phase.Name, message.heartbeat.phase), message.heartbeat.last_step
-            )
+            return epoch, _alive(message.heartbeat)
         case "goodbye":
             return epoch, Leaving(_words(message.goodbye.message))
         case _:
             raise BadMessage("a WorkerMessage says nothing")
+
+
+def _alive(beat: step_pb2.Heartbeat) -> Alive:
+    memory = (beat.device_memory_used, beat.device_memory_total) if beat.device_memory_total else None
+    return Alive(_name(step_pb2.Heartbeat.Phase.Name, beat.phase), beat.last_step, memory)
 
 
 def _name(name_of: Callable[[int], str], number: int) -> str:
@@ -285,10 +290,10 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
 
 
 def _rate(value: float) -> float:
-    """A measured speed, 0 where the peer has none that makes sense."""
+    """A measured speed or time, 0 where the peer has none that makes sense."""
     return value if 0 < value < inf else 0.0
 
 
 def _report(worker: str, result: step_pb2.StepResult) -> StepReport:
     done = StepDone(worker, result.step, tuple(uncolumn("i", result.token)))
-    return StepReport(done, result.execute_seconds, result.swapped_bytes, result.swap_seconds)
+    return StepReport(done, _rate(result.execute_seconds), result.swapped_bytes, _rate(result.swap_seconds))

@@ -71,10 +71,13 @@ class PaperService:
 
 
 @asynccontextmanager
-async def paper_service(model: ServedModel, folder: Path, worker: PaperWorker) -> AsyncIterator[PaperService]:
-    """Runs one; sockets lie in `folder`."""
+async def paper_service(
+    model: ServedModel, folder: Path, worker: PaperWorker, *flags: str
+) -> AsyncIterator[PaperService]:
+    """Runs one; sockets lie in `folder`. `flags` are further ones of the scheduler."""
     scheduler = Scheduler(
-        read_config(["--model", "tiny", "--listen", f"unix:{folder}/g", "--workers", f"ipc://{folder}/w"]), model
+        read_config(["--model", "tiny", "--listen", f"unix:{folder}/g", "--workers", f"ipc://{folder}/w", *flags]),
+        model,
     )
     await scheduler.start()
     async with AsyncClient(scheduler.address) as client, grpc.aio.insecure_channel(scheduler.address) as channel:

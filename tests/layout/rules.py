@@ -16,7 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-SCHEDULER_SERVICES = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
+SCHEDULER_SERVICES = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield", "web")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
 HOMES: dict[str, tuple[str, ...]] = {
@@ -30,7 +30,8 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # Protobuf types stop at these modules; `requests` checks what clients sent. The step protocol has homes of its own.
 STEP_HOMES = ("octavo_scheduler.wire", "octavo_worker.batch", "octavo_worker.link")
-SCHEDULER_MESSAGES = ("octavo_scheduler.requests", "octavo_scheduler.report", "octavo_scheduler.description")
+READERS = ("requests", "report", "description", "exposition")
+SCHEDULER_MESSAGES = tuple(f"octavo_scheduler.{name}" for name in READERS)
 PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1")
 
 # The core is told the time, ids and seeds; it never asks for them.

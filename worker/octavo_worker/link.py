@@ -32,6 +32,7 @@ SILENT_HEARTBEATS = 5  # so many missing ones, but at least SILENT_SECONDS, mean
 SILENT_SECONDS = 10.0
 HELLO_SECONDS = 5.0  # without an answer for so long, dial again
 MOST_PENDING = 2  # plans in flight, as the scheduler has them
+MEMORY_SECONDS = 1.0  # between two words about the device's memory; asking takes a driver a while
 LOOK_SECONDS = 50e-6  # between two looks at a device that computes
 GOODBYE_MILLISECONDS = 500  # to get the last message out
 CURVE_KEY_BYTES = 32
@@ -80,7 +81,7 @@ class Link:
         self.has_joined = False  # ever
         self.epoch = wire.Epoch()
         self.heartbeat_seconds = 1.0
-        self.next_beat = 0.0
+        self.next_beat = self.next_memory = 0.0
         self.needs_full = False  # after a Nack
         self.pending: deque[Pending] = deque()  # plans whose results are not yet sent
         self.socket: zmq.Socket[bytes]
@@ -232,9 +233,14 @@ class Link:
         self.heartbeat(wire.Heartbeat.PHASE_IDLE)
 
     def heartbeat(self, phase: wire.Heartbeat.Phase) -> None:
+        now = time.monotonic()
         beat = wire.Heartbeat(phase=phase, last_step=self.runner.last_step)
+        if self.runner.ops.memory is not None and now >= self.next_memory:
+            memory = self.runner.ops.memory()
+            beat.device_memory_used, beat.device_memory_total = memory.total - memory.free, memory.total
+            self.next_memory = now + MEMORY_SECONDS
         self.send(wire.WorkerMessage(epoch=self.epoch, heartbeat=beat))
-        self.next_beat = time.monotonic() + self.heartbeat_seconds
+        self.next_beat = now + self.heartbeat_seconds
 
     def say_goodbye(self) -> None:
         self.send(wire.WorkerMessage(epoch=self.epoch, goodbye=wire.Goodbye(message="the worker leaves")))

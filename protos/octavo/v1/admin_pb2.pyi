@@ -298,7 +298,7 @@ class PageCounts(_message.Message):
     def __init__(self, total: _Optional[int] = ..., free: _Optional[int] = ..., cached: _Optional[int] = ..., held: _Optional[int] = ..., fenced: _Optional[int] = ..., quarantined: _Optional[int] = ..., peak_held: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "state", "page_size", "device", "host", "running", "swapped", "plans_in_flight", "step", "kernels", "slot_utilisation", "saturated_slot_utilisation")
+    __slots__ = ("worker_id", "state", "page_size", "device", "host", "running", "swapped", "plans_in_flight", "step", "kernels", "slot_utilisation", "saturated_slot_utilisation", "silent_seconds", "step_lag_seconds", "plan_seconds", "answer_seconds", "execute_seconds", "device_memory_used", "device_memory_total")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +311,13 @@ class WorkerStatus(_message.Message):
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     SLOT_UTILISATION_FIELD_NUMBER: _ClassVar[int]
     SATURATED_SLOT_UTILISATION_FIELD_NUMBER: _ClassVar[int]
+    SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEP_LAG_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_TOTAL_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     state: WorkerState
     page_size: int
@@ -323,10 +330,75 @@ class WorkerStatus(_message.Message):
     kernels: str
     slot_utilisation: float
     saturated_slot_utilisation: float
-    def __init__(self, worker_id: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., page_size: _Optional[int] = ..., device: _Optional[_Union[PageCounts, _Mapping]] = ..., host: _Optional[_Union[PageCounts, _Mapping]] = ..., running: _Optional[int] = ..., swapped: _Optional[int] = ..., plans_in_flight: _Optional[int] = ..., step: _Optional[int] = ..., kernels: _Optional[str] = ..., slot_utilisation: _Optional[float] = ..., saturated_slot_utilisation: _Optional[float] = ...) -> None: ...
+    silent_seconds: float
+    step_lag_seconds: float
+    plan_seconds: Histogram
+    answer_seconds: Histogram
+    execute_seconds: Histogram
+    device_memory_used: int
+    device_memory_total: int
+    def __init__(self, worker_id: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., page_size: _Optional[int] = ..., device: _Optional[_Union[PageCounts, _Mapping]] = ..., host: _Optional[_Union[PageCounts, _Mapping]] = ..., running: _Optional[int] = ..., swapped: _Optional[int] = ..., plans_in_flight: _Optional[int] = ..., step: _Optional[int] = ..., kernels: _Optional[str] = ..., slot_utilisation: _Optional[float] = ..., saturated_slot_utilisation: _Optional[float] = ..., silent_seconds: _Optional[float] = ..., step_lag_seconds: _Optional[float] = ..., plan_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., answer_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., execute_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_memory_used: _Optional[int] = ..., device_memory_total: _Optional[int] = ...) -> None: ...
+
+class Histogram(_message.Message):
+    __slots__ = ("bounds", "counts", "sum")
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    bounds: _containers.RepeatedScalarFieldContainer[float]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    sum: float
+    def __init__(self, bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[float] = ...) -> None: ...
+
+class Service(_message.Message):
+    __slots__ = ("first_token_seconds", "inter_token_seconds", "queue_seconds", "prefill_seconds", "decode_seconds", "total_seconds", "token_seconds", "prompt_tokens", "answer_tokens", "step_tokens", "outcomes", "streams_cut_off", "prefix_queries", "prefix_hits")
+    FIRST_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INTER_TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_CUT_OFF_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_QUERIES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_HITS_FIELD_NUMBER: _ClassVar[int]
+    first_token_seconds: Histogram
+    inter_token_seconds: Histogram
+    queue_seconds: Histogram
+    prefill_seconds: Histogram
+    decode_seconds: Histogram
+    total_seconds: Histogram
+    token_seconds: Histogram
+    prompt_tokens: Histogram
+    answer_tokens: Histogram
+    step_tokens: Histogram
+    outcomes: _containers.RepeatedCompositeFieldContainer[OutcomeCount]
+    streams_cut_off: int
+    prefix_queries: int
+    prefix_hits: int
+    def __init__(self, first_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., inter_token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., queue_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., prefill_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., decode_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., total_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., token_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., prompt_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., answer_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., step_tokens: _Optional[_Union[Histogram, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[OutcomeCount, _Mapping]]] = ..., streams_cut_off: _Optional[int] = ..., prefix_queries: _Optional[int] = ..., prefix_hits: _Optional[int] = ...) -> None: ...
+
+class OutcomeCount(_message.Message):
+    __slots__ = ("outcome", "count")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    count: int
+    def __init__(self, outcome: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class QueueDepth(_message.Message):
+    __slots__ = ("priority", "waiting")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    waiting: int
+    def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("accepted", "refused", "ended", "cancelled", "prompt_tokens", "generated_tokens", "drops", "swaps", "stale_messages", "bad_messages", "workers_lost", "audit_violations")
+    __slots__ = ("accepted", "refused", "ended", "cancelled", "prompt_tokens", "generated_tokens", "drops", "swaps", "stale_messages", "bad_messages", "workers_lost", "audit_violations", "workers_joined", "swapped_out_bytes", "swapped_in_bytes", "swap_seconds")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +411,10 @@ class Counters(_message.Message):
     BAD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     WORKERS_LOST_FIELD_NUMBER: _ClassVar[int]
     AUDIT_VIOLATIONS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_JOINED_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_OUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     refused: int
     ended: int
@@ -351,20 +427,28 @@ class Counters(_message.Message):
     bad_messages: int
     workers_lost: int
     audit_violations: int
-    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ended: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., drops: _Optional[int] = ..., swaps: _Optional[int] = ..., stale_messages: _Optional[int] = ..., bad_messages: _Optional[int] = ..., workers_lost: _Optional[int] = ..., audit_violations: _Optional[int] = ...) -> None: ...
+    workers_joined: int
+    swapped_out_bytes: int
+    swapped_in_bytes: int
+    swap_seconds: float
+    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ended: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., drops: _Optional[int] = ..., swaps: _Optional[int] = ..., stale_messages: _Optional[int] = ..., bad_messages: _Optional[int] = ..., workers_lost: _Optional[int] = ..., audit_violations: _Optional[int] = ..., workers_joined: _Optional[int] = ..., swapped_out_bytes: _Optional[int] = ..., swapped_in_bytes: _Optional[int] = ..., swap_seconds: _Optional[float] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("model", "uptime_seconds", "live_requests", "waiting", "workers", "counters")
+    __slots__ = ("model", "uptime_seconds", "live_requests", "waiting", "workers", "counters", "service", "queue")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LIVE_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     model: str
     uptime_seconds: float
     live_requests: int
     waiting: int
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     counters: Counters
-    def __init__(self, model: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., live_requests: _Optional[int] = ..., waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
+    service: Service
+    queue: _containers.RepeatedCompositeFieldContainer[QueueDepth]
+    def __init__(self, model: _Optional[str] = ..., uptime_seconds: _Optional[float] = ..., live_requests: _Optional[int] = ..., waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., queue: _Optional[_Iterable[_Union[QueueDepth, _Mapping]]] = ...) -> None: ...

@@ -272,7 +272,7 @@ class Nack(_message.Message):
     def __init__(self, step: _Optional[int] = ..., reason: _Optional[_Union[Nack.Reason, str]] = ..., message: _Optional[str] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("phase", "last_step")
+    __slots__ = ("phase", "last_step", "device_memory_used", "device_memory_total")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PHASE_UNSPECIFIED: _ClassVar[Heartbeat.Phase]
@@ -287,9 +287,13 @@ class Heartbeat(_message.Message):
     PHASE_STEP: Heartbeat.Phase
     PHASE_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_MEMORY_TOTAL_FIELD_NUMBER: _ClassVar[int]
     phase: Heartbeat.Phase
     last_step: int
-    def __init__(self, phase: _Optional[_Union[Heartbeat.Phase, str]] = ..., last_step: _Optional[int] = ...) -> None: ...
+    device_memory_used: int
+    device_memory_total: int
+    def __init__(self, phase: _Optional[_Union[Heartbeat.Phase, str]] = ..., last_step: _Optional[int] = ..., device_memory_used: _Optional[int] = ..., device_memory_total: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ("message",)
