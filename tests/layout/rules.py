@@ -30,7 +30,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # Protobuf types stop at these modules; `requests` checks what clients sent. The step protocol has homes of its own.
 STEP_HOMES = ("octavo_scheduler.wire", "octavo_worker.batch", "octavo_worker.link")
-SCHEDULER_MESSAGES = ("octavo_scheduler.requests", "octavo_scheduler.report", "octavo_scheduler.description")
+SCHEDULER_MESSAGES = tuple(f"octavo_scheduler.{name}" for name in ("requests", "prompts", "report", "description"))
 PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1")
 
 # The core is told the time, ids and seeds; it never asks for them.
