@@ -19,7 +19,8 @@ OctavoError
 Cancelling a call from this side raises asyncio.CancelledError, as everywhere in asyncio.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 
@@ -28,9 +29,17 @@ class OctavoError(Exception):
 
 
 class RequestError(OctavoError):
-    """A call ended with a status other than OK. `code` is the name of the gRPC status code."""
+    """A call ended with a status other than OK. `code` is the name of the gRPC status code.
+
+    Where the server says more: `reason` is a word for programs, `field` the path of the field that is wrong, `numbers` what
+    the sentence says in numbers, and after `retry_after` seconds the same request may well succeed.
+    """
 
     code = "UNKNOWN"
+    reason = ""
+    field = ""
+    numbers: Mapping[str, str] = MappingProxyType({})
+    retry_after: float | None = None
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -50,8 +59,6 @@ class ModelNotFound(RequestError):
 
 class Overloaded(RequestError):
     """Queue or page pool is full; the same request may succeed later: in `retry_after` seconds, if the server knows."""
-
-    retry_after: float | None = None
 
 
 class Unavailable(RequestError):
@@ -119,12 +126,33 @@ BY_STATUS: dict[str, type[RequestError]] = {
 
 
 RETRY_AFTER = "retry-after-ms"
+DETAILS = "grpc-status-details-bin"
 
 
 def from_status(code: str, details: str | None, metadata: Iterable[tuple[str, Any]] = ()) -> RequestError:
-    """Returns the error for the name of a status other than OK, whose trailing metadata may say when to try again."""
-    error = BY_STATUS[code](details or code, code=code)
-    milliseconds = str(dict(metadata).get(RETRY_AFTER, ""))
-    if isinstance(error, Overloaded) and milliseconds.isdecimal():
+    """Returns the error for the name of a status other than OK, with what its trailing metadata says of it."""
+    error, told = BY_STATUS[code](details or code, code=code), dict(metadata)
+    milliseconds = str(told.get(RETRY_AFTER, ""))
+    if milliseconds.isdecimal():
         error.retry_after = int(milliseconds) / 1000
+    if isinstance(told.get(DETAILS), bytes):
+        _read(told[DETAILS], error)
     return error
+
+
+def _read(encoded: bytes, error: RequestError) -> None:
+    """Takes what we know of google.rpc's details; whatever else a server sends is ignored."""
+    from google.protobuf.message import DecodeError
+    from google.rpc import error_details_pb2, status_pb2  # only errors need them
+
+    info, request, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    try:
+        for each in status_pb2.Status.FromString(encoded).details:
+            if each.Unpack(info):
+                error.reason, error.numbers = info.reason, MappingProxyType(dict(info.metadata))
+            elif each.Unpack(request) and request.field_violations:
+                error.field = request.field_violations[0].field
+            elif each.Unpack(retry):
+                error.retry_after = retry.retry_delay.ToMilliseconds() / 1000
+    except DecodeError:
+        return

@@ -20,8 +20,8 @@ from octavo_scheduler.errors import InvalidRequest, Overloaded, RequestError, Un
 from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.outlet import Outlet
+from octavo_scheduler.prompts import parse_prompt
 from octavo_scheduler.questions import Answer, Question, ask
-from octavo_scheduler.requests import parse_prompt
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -116,7 +116,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             tokens = await self._front.aside(lambda: self._prefix(request))
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
         def pin(core: Core, now: float, outputs: list[Output]) -> pb.PinResponse:
             if len(core.pins) >= limits.MAX_PINS and request.name not in core.pins:
@@ -167,7 +167,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             return await ask(self._loop, question)
         except RequestError as error:
-            await context.abort(error.status, str(error))
+            await context.abort(error.status, str(error), error.metadata)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -182,9 +182,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def _prefix(self, request: pb.PinRequest) -> tuple[int, ...]:
         """The tokens to pin. Raises InvalidRequest for a name or a prompt that will not do."""
         if not 0 < len(request.name.encode()) <= limits.MAX_PIN_NAME_BYTES:
-            raise InvalidRequest(f"a pin's name has 1 to {limits.MAX_PIN_NAME_BYTES} bytes")
+            raise InvalidRequest(f"a pin's name has 1 to {limits.MAX_PIN_NAME_BYTES} bytes", field="name")
         if len(request.salt.encode()) > limits.MAX_TENANT_BYTES:
-            raise InvalidRequest("salt is too long")
+            raise InvalidRequest("salt is too long", field="salt")
         return tuple(parse_prompt(self._front.model, request.prompt))
 
 
@@ -200,5 +200,7 @@ def _watch_seconds(request: pb.WatchStatusRequest) -> float:
     if not request.HasField("interval_seconds"):
         return 1.0
     if not least <= seconds <= most:
-        raise InvalidRequest(f"interval_seconds is {seconds}; it must lie in [{least:g}, {most:g}]")
+        raise InvalidRequest(
+            f"interval_seconds is {seconds}; it must lie in [{least:g}, {most:g}]", field="interval_seconds"
+        )
     return seconds

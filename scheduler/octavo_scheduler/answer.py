@@ -18,6 +18,7 @@ from octavo_scheduler.requests import Parsed
 from octavo_scheduler.stops import StopScanner
 from octavo_scheduler.tokens import Detokenizer
 
+RESUME = "options.scheduling.resume_from"
 NO_NUMBERS = (
     "the model's logits for this request are not numbers (NaN or infinite), so no token can be drawn; with float16, try "
     "--dtype bfloat16 or float32"
@@ -134,7 +135,7 @@ class Branch:
         if self._stop is None:
             _raise_failures(finished.reason)
         if self.num_tokens < self._num_held:
-            raise errors.InvalidRequest("resume_from goes on after the end of the answer")
+            raise errors.InvalidRequest("resume_from goes on after the end of the answer", field=RESUME)
         if self._stop is None:
             rest, self._stop = self._stops.push(self._detokenizer.flush())
             self._rest = rest + self._stops.flush()
@@ -233,9 +234,9 @@ class Answer:
 def _refusal(refused: Refused) -> errors.RequestError:
     if refused.reason == "QUEUE_FULL":
         wait = "" if refused.retry_after is None else f"; try again in about {refused.retry_after:.1f} s"
-        return errors.Overloaded(refused.message + wait, refused.retry_after)
+        return errors.Overloaded(refused.message + wait, refused.retry_after, reason=refused.reason)
     kinds = {"NO_WORKER": errors.Unavailable, "STOPPED": errors.Unavailable}
-    return kinds.get(refused.reason, errors.InvalidRequest)(refused.message)
+    return kinds.get(refused.reason, errors.InvalidRequest)(refused.message, reason=refused.reason)
 
 
 def _raise_failures(reason: FinishReason) -> None:
@@ -244,4 +245,4 @@ def _raise_failures(reason: FinishReason) -> None:
     if reason is FinishReason.FAILED:
         raise errors.RequestFailed("the workers could not compute this request")
     if reason is FinishReason.NO_NUMBERS:
-        raise errors.RequestFailed(NO_NUMBERS)
+        raise errors.RequestFailed(NO_NUMBERS, reason=reason.name)

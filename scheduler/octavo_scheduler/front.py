@@ -99,7 +99,7 @@ class Front:
     def arrival(self, time_remaining: float | None) -> Arrival:
         """Id, seed and deadline of a request that arrives now. Raises Unavailable while draining."""
         if self.is_draining:
-            raise errors.Unavailable("the scheduler is shutting down")
+            raise errors.Unavailable("the scheduler is shutting down", reason="STOPPED")
         seconds = MAX_REQUEST_SECONDS if time_remaining is None else min(time_remaining, MAX_REQUEST_SECONDS)
         now = time.monotonic()
         return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)

@@ -56,7 +56,10 @@ class Kept:
             return self._named[key][1]
         known, transcript = self._named[key]
         if content != known or (parsed.has_seed and parsed.spec.sampling.seed != transcript.seed):
-            raise NameTaken(f"another request is called {parsed.name[: limits.MAX_ECHO]}, or was until a moment ago")
+            raise NameTaken(
+                f"another request is called {parsed.name[: limits.MAX_ECHO]}, or was until a moment ago",
+                field="request_id",
+            )
         _check_beginnings(parsed, transcript)
         if self._left_at.pop(key, None) is not None:
             self._num_tokens -= transcript.num_tokens
@@ -118,4 +121,6 @@ def _check_beginnings(parsed: Parsed, transcript: Transcript) -> None:
     for branch, held in enumerate(parsed.spec.held):
         known = transcript.tokens[branch][: len(held)]
         if array("i", held[: len(known)]) != known:
-            raise InvalidRequest("resume_from is not how the answer to this request began")
+            raise InvalidRequest(
+                "resume_from is not how the answer to this request began", field="options.scheduling.resume_from"
+            )

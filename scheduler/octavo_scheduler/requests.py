@@ -8,8 +8,9 @@ from octavo.v1 import inference_pb2
 
 from octavo_scheduler import limits
 from octavo_scheduler.core.request import RequestSpec, Sampling
-from octavo_scheduler.errors import InvalidRequest, ModelNotFound
+from octavo_scheduler.errors import ModelNotFound, require
 from octavo_scheduler.model import ServedModel
+from octavo_scheduler.prompts import check_tokens
 
 Options = inference_pb2.GenerationOptions
 
@@ -41,85 +42,6 @@ class Arrival:
     deadline: float | None
 
 
-def parse_prompt(model: ServedModel, prompt: inference_pb2.Prompt) -> list[int]:
-    """The prompt's token ids. Raises InvalidRequest for an empty prompt and for ids outside the vocabulary."""
-    match prompt.WhichOneof("content"):
-        case "text":
-            ids = encode_text(model, prompt.text)
-        case "token_ids":
-            ids = list(prompt.token_ids.ids)
-        case _:
-            ids = []
-    return check_prompt(model, ids)
-
-
-def parse_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMessage]) -> list[int]:
-    """The chat's token ids, through the model's template."""
-    return check_prompt(model, encode_messages(model, messages))
-
-
-def encode_text(model: ServedModel, text: str) -> list[int]:
-    """The text's token ids, which may be more than fit."""
-    _check_size(model, "the prompt", len(text.encode()))
-    return model.vocabulary.encode(text)
-
-
-def encode_messages(model: ServedModel, messages: Sequence[inference_pb2.ChatMessage]) -> list[int]:
-    """The chat's token ids, which may be more than fit."""
-    if model.template is None:
-        raise InvalidRequest(f"the model {model.name} has no chat template; use Generate")
-    _require(0 < len(messages) <= limits.MAX_MESSAGES, f"a chat has 1 to {limits.MAX_MESSAGES} messages")
-    for message in messages:
-        _require(
-            message.role in ("system", "user", "assistant"),
-            f"a message's role is system, user or assistant, not {message.role[: limits.MAX_ECHO]!r}",
-        )
-    _check_size(model, "the chat", sum(len(message.content.encode()) for message in messages))
-    num_literals = sum(model.vocabulary.num_literals(message.content) for message in messages)
-    _require(
-        num_literals <= limits.MAX_CHAT_LITERALS,
-        f"the chat has {num_literals} control tokens written out; at most {limits.MAX_CHAT_LITERALS} are taken as text",
-    )
-    turns = [(message.role, message.content) for message in messages]
-    return model.vocabulary.encode_chat(model.template, turns)
-
-
-def _check_size(model: ServedModel, what: str, num_bytes: int) -> None:
-    """Refuses text that cannot fit before any of it is tokenised, which takes long."""
-    longest = model.vocabulary.longest_token
-    _require(
-        num_bytes <= model.max_context * longest,
-        f"{what} has {num_bytes} bytes; the context of {model.name} has {model.max_context} tokens of at most {longest} "
-        "bytes each",
-    )
-    _require(num_bytes <= limits.MAX_PROMPT_BYTES, f"{what} has {num_bytes} bytes, more than {limits.MAX_PROMPT_BYTES}")
-
-
-def check_prompt(model: ServedModel, ids: list[int]) -> list[int]:
-    _require(bool(ids), "the prompt is empty: it needs at least one token")
-    _require(
-        len(ids) < model.max_context,
-        f"the prompt has {len(ids)} tokens; the context of {model.name} is {model.max_context} tokens, answer included",
-    )
-    check_tokens(model, ids)
-    return ids
-
-
-def check_context(model: ServedModel, ids: Sequence[int]) -> None:
-    """Raises InvalidRequest for more tokens than a prompt and its answer may have, and for an id that is none."""
-    _require(
-        len(ids) <= model.max_context,
-        f"there are {len(ids)} tokens; the context of {model.name} has {model.max_context}",
-    )
-    check_tokens(model, ids)
-
-
-def check_tokens(model: ServedModel, ids: Sequence[int]) -> None:
-    """Raises InvalidRequest for an id outside the vocabulary."""
-    outside = next((token for token in ids if token >= model.vocab_size), None)
-    _require(outside is None, f"token id {outside} is outside the vocabulary of {model.vocab_size} tokens")
-
-
 def check_model(model: ServedModel, name: str) -> None:
     if name not in ("", model.name):
         raise ModelNotFound(f"no model {name[: limits.MAX_ECHO]!r} is served here; there is {model.name!r}")
@@ -129,9 +51,9 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
     """The request, checked. Raises InvalidRequest with a sentence that names the field and its range."""
     _refuse_unsupported(options)
     stopping, scheduling = options.stopping, options.scheduling
-    _require(len(label.encode()) <= limits.MAX_REQUEST_ID_BYTES, "request_id is too long")
-    _require(len(scheduling.tenant.encode()) <= limits.MAX_TENANT_BYTES, "tenant is too long")
-    _require(len(scheduling.cache_salt.encode()) <= limits.MAX_TENANT_BYTES, "cache_salt is too long")
+    _check_name(label, limits.MAX_REQUEST_ID_BYTES, "request_id")
+    _check_name(scheduling.tenant, limits.MAX_TENANT_BYTES, "options.scheduling.tenant")
+    _check_name(scheduling.cache_salt, limits.MAX_TENANT_BYTES, "options.scheduling.cache_salt")
     ends = frozenset() if stopping.ignore_eos else model.end_token_ids
     stop_token_ids = ends | _stop_token_ids(model, stopping.stop_token_ids)
     max_tokens = _max_tokens(model, len(prompt), stopping)
@@ -166,9 +88,9 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
     )
 
 
-def _require(condition: bool, sentence: str) -> None:
-    if not condition:
-        raise InvalidRequest(sentence)
+def _check_name(name: str, most: int, field: str) -> None:
+    size = len(name.encode())
+    require(size <= most, f"{field.rpartition('.')[2]} is too long", field, given=size, most=most)
 
 
 def _refuse_unsupported(options: Options) -> None:
@@ -182,77 +104,88 @@ def _refuse_unsupported(options: Options) -> None:
         "constraint": options.constraint.WhichOneof("kind") is not None,
     }
     for name, is_asked in asked.items():
-        _require(not is_asked, f"{name} is not supported by this version")
+        require(not is_asked, f"{name} is not supported by this version", f"options.{name}")
 
 
 def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.StoppingOptions) -> int | None:
     if not stopping.HasField("max_tokens"):
         return None
-    room = model.max_context - num_prompt
-    _require(stopping.max_tokens > 0, "max_tokens is 0; it must be at least 1")
-    _require(
+    room, field = model.max_context - num_prompt, "options.stopping.max_tokens"
+    require(stopping.max_tokens > 0, "max_tokens is 0; it must be at least 1", field, given=0, least=1)
+    require(
         stopping.max_tokens <= room,
         f"max_tokens is {stopping.max_tokens}; after {num_prompt} prompt tokens the context of {model.max_context} "
         f"has room for {room}",
+        field,
+        given=stopping.max_tokens,
+        most=room,
     )
     return stopping.max_tokens
 
 
 def _num_answers(sampling: inference_pb2.SamplingOptions) -> int:
-    _require(sampling.n <= limits.MAX_ANSWERS, f"n is {sampling.n}; it must lie between 1 and {limits.MAX_ANSWERS}")
-    return max(sampling.n, 1)
+    given, most = sampling.n, limits.MAX_ANSWERS
+    require(
+        given <= most, f"n is {given}; it must lie between 1 and {most}", "options.sampling.n", given=given, most=most
+    )
+    return max(given, 1)
 
 
 def _held(scheduling: inference_pb2.SchedulingOptions, n: int) -> tuple[tuple[int, ...], ...]:
     """The beginnings of all n answers; nothing when the client holds nothing of any."""
     others = scheduling.resume_from_others
-    _require(len(others) < n, f"resume_from_others has {len(others)} answers; n is {n}")
+    sentence, field = f"resume_from_others has {len(others)} answers; n is {n}", "options.scheduling.resume_from_others"
+    require(len(others) < n, sentence, field, given=len(others), most=n - 1)
     held = [tuple(some.ids) for some in (scheduling.resume_from, *others)]
     return (*held, *[()] * (n - len(held))) if any(held) else ()
 
 
 def _check_held(model: ServedModel, tokens: Sequence[int], stop_token_ids: Set[int], most: int) -> None:
     """What a client says it holds must be something that it can have been sent."""
-    _require(len(tokens) <= most, f"resume_from has {len(tokens)} tokens; the answer has at most {most}")
-    check_tokens(model, tokens)
-    _require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer")
+    given, field = len(tokens), "options.scheduling.resume_from"
+    sentence = f"resume_from has {given} tokens; the answer has at most {most}"
+    require(given <= most, sentence, field, given=given, most=most)
+    check_tokens(model, tokens, field)
+    require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer", field)
 
 
 def _queue_deadline(scheduling: inference_pb2.SchedulingOptions, now: float) -> float | None:
     if not scheduling.HasField("queue_seconds"):
         return None
     seconds, most = scheduling.queue_seconds, limits.MAX_REQUEST_SECONDS
-    _require(0 < seconds <= most, f"queue_seconds is {seconds}; it must lie in (0, {most:g}]")
+    sentence = f"queue_seconds is {seconds}; it must lie in (0, {most:g}]"
+    require(0 < seconds <= most, sentence, "options.scheduling.queue_seconds", given=seconds, most=most)
     return now + seconds
 
 
 def _stop_token_ids(model: ServedModel, ids: Sequence[int]) -> frozenset[int]:
-    _require(len(ids) <= limits.MAX_STOP_TOKEN_IDS, f"more than {limits.MAX_STOP_TOKEN_IDS} stop_token_ids")
-    for token in ids:
-        _require(
-            token < model.vocab_size, f"stop token id {token} is outside the vocabulary of {model.vocab_size} tokens"
-        )
+    most, field = limits.MAX_STOP_TOKEN_IDS, "options.stopping.stop_token_ids"
+    require(len(ids) <= most, f"more than {most} stop_token_ids", field, given=len(ids), most=most)
+    check_tokens(model, ids, field, "stop token id")
     return frozenset(ids)
 
 
 def _stops(stops: Sequence[str]) -> tuple[str, ...]:
-    _require(len(stops) <= limits.MAX_STOPS, f"more than {limits.MAX_STOPS} stop strings")
-    for stop in stops:
-        size = len(stop.encode())
-        _require(0 < size <= limits.MAX_STOP_BYTES, f"a stop string has 1 to {limits.MAX_STOP_BYTES} bytes, not {size}")
+    most, field = limits.MAX_STOPS, "options.stopping.stop"
+    require(len(stops) <= most, f"more than {most} stop strings", field, given=len(stops), most=most)
+    longest = limits.MAX_STOP_BYTES
+    for place, size in enumerate(len(stop.encode()) for stop in stops):
+        sentence = f"a stop string has 1 to {longest} bytes, not {size}"
+        require(0 < size <= longest, sentence, f"{field}[{place}]", given=size, least=1, most=longest)
     return tuple(stops)
 
 
 def _sampling(model: ServedModel, options: inference_pb2.SamplingOptions, drawn_seed: int) -> Sampling:
     def value(name: str, default: float, span: tuple[float, float]) -> float:
         given = getattr(options, name) if options.HasField(name) else model.defaults.get(name, default)
-        _require(
-            isfinite(given) and span[0] <= given <= span[1], f"{name} is {given}; it must lie in [{span[0]}, {span[1]}]"
-        )
+        least, most = span
+        is_inside = isfinite(given) and least <= given <= most
+        sentence = f"{name} is {given}; it must lie in [{least}, {most}]"
+        require(is_inside, sentence, f"options.sampling.{name}", given=given, least=least, most=most)
         return float(given)
 
     top_p = value("top_p", 1.0, (0.0, 1.0))
-    _require(top_p > 0, "top_p is 0; it must lie in (0, 1]")
+    require(top_p > 0, "top_p is 0; it must lie in (0, 1]", "options.sampling.top_p", given=0, most=1)
     return Sampling(
         temperature=value("temperature", 1.0, limits.TEMPERATURE),
         top_p=top_p,

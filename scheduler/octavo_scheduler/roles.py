@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from octavo_scheduler.access import read_file
-from octavo_scheduler.errors import StartError
+from octavo_scheduler.errors import PermissionDenied, RequestError, StartError, Unauthenticated
 
 
 class Role(IntEnum):
@@ -113,22 +113,22 @@ class RoleInterceptor(grpc.aio.ServerInterceptor):
         if needed is not None and role >= needed:
             return handler
         if role is Role.ANYONE:  # also for methods that do not exist: a stranger learns nothing
-            return _refusal(handler, grpc.StatusCode.UNAUTHENTICATED, "a valid bearer token is needed")
+            return _refusal(handler, Unauthenticated("a valid bearer token is needed"))
         if handler is None:
             return None
-        return _refusal(handler, grpc.StatusCode.PERMISSION_DENIED, FORBIDDEN)
+        return _refusal(handler, PermissionDenied(FORBIDDEN))
 
 
 def _refusal(
-    handler: "grpc.RpcMethodHandler[Any, Any] | None", status: grpc.StatusCode, sentence: str
+    handler: "grpc.RpcMethodHandler[Any, Any] | None", error: RequestError
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     """A handler of the same kind that ends every call so."""
 
     async def unary(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        await context.abort(status, sentence)
+        await context.abort(error.status, str(error), error.metadata)
 
     async def stream(_: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        await context.abort(status, sentence)
+        await context.abort(error.status, str(error), error.metadata)
         yield
 
     match (handler is not None and handler.request_streaming, handler is not None and handler.response_streaming):

@@ -16,17 +16,9 @@ from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
+from octavo_scheduler.prompts import check_context, encode_messages, encode_text, parse_messages, parse_prompt
 from octavo_scheduler.questions import ask
-from octavo_scheduler.requests import (
-    Parsed,
-    check_context,
-    check_model,
-    encode_messages,
-    encode_text,
-    parse,
-    parse_messages,
-    parse_prompt,
-)
+from octavo_scheduler.requests import Parsed, check_model, parse
 
 log = logging.getLogger("octavo.scheduler")
 
@@ -77,8 +69,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         def tokenize(model: ServedModel) -> list[int]:
             if request.WhichOneof("content") == "chat":
-                return encode_messages(model, request.chat.messages)
-            return encode_text(model, request.text)
+                return encode_messages(model, request.chat.messages, "chat.messages")
+            return encode_text(model, request.text, "text")
 
         ids = await self._worked(request, tokenize, context)
         return pb.TokenizeResponse(num_tokens=len(ids), token_ids=() if request.only_count else ids)

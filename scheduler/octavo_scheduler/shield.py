@@ -12,6 +12,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from octavo_scheduler.errors import InvalidRequest, RequestError, RequestFailed
+
 log = logging.getLogger("octavo.scheduler")
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -64,7 +66,8 @@ async def _end(error: Exception, context: Context) -> None:
     """Ends the call, unless it is ended already."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if isinstance(error, DecodeError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
-    log.error("a request ended in an error that nobody foresaw", exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, OUR_FAULT)
+    told: RequestError = InvalidRequest(UNREADABLE, reason="UNREADABLE")
+    if not isinstance(error, DecodeError):
+        log.error("a request ended in an error that nobody foresaw", exc_info=error)
+        told = RequestFailed(OUR_FAULT, reason="UNFORESEEN")
+    await context.abort(told.status, str(told), told.metadata)

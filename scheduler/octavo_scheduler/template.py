@@ -45,4 +45,6 @@ class ChatTemplate:
             )
         except Exception as error:  # a template is a program: with messages that it did not foresee it fails in any way
             reason = str(error)[:MOST_SHOWN]
-            raise InvalidRequest(f"the model's chat template refuses these messages: {reason}") from error
+            raise InvalidRequest(
+                f"the model's chat template refuses these messages: {reason}", field="messages"
+            ) from error

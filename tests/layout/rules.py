@@ -30,7 +30,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 # Protobuf types stop at these modules; `requests` checks what clients sent. The step protocol has homes of its own.
 STEP_HOMES = ("octavo_scheduler.wire", "octavo_worker.batch", "octavo_worker.link")
-READERS = ("requests", "report", "description", "exposition")
+READERS = ("requests", "prompts", "report", "description", "exposition")
 SCHEDULER_MESSAGES = tuple(f"octavo_scheduler.{name}" for name in READERS)
 PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1")
 

@@ -7,7 +7,8 @@ import pytest
 from octavo.v1 import inference_pb2 as pb
 from octavo_scheduler.errors import InvalidRequest, ModelNotFound, StartError
 from octavo_scheduler.model import ServedModel, load_model
-from octavo_scheduler.requests import Arrival, Parsed, check_model, parse, parse_messages, parse_prompt
+from octavo_scheduler.prompts import parse_messages, parse_prompt
+from octavo_scheduler.requests import Arrival, Parsed, check_model, parse
 from octavo_scheduler.tokens import Vocabulary
 
 ARRIVAL = Arrival(id="id", seed=77, now=0.5, deadline=1.0)
