@@ -6,13 +6,15 @@ import secrets
 import threading
 import time
 
+import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
-from octavo.foreign import vllm_engine_pb2, vllm_engine_pb2_grpc
+from octavo.foreign import kserve_pb2, kserve_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc
 from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 from octavo_scheduler.access import server_credentials
 from octavo_scheduler.admin import AdminService
+from octavo_scheduler.compat.kserve import KserveService
 from octavo_scheduler.compat.vllm_engine import VllmEngine
 from octavo_scheduler.config import Config
 from octavo_scheduler.core import Core
@@ -30,6 +32,7 @@ log = logging.getLogger("octavo.scheduler")
 
 INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 VLLM = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"].full_name
+KSERVE = kserve_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -108,15 +111,18 @@ class Scheduler:
         services = [HEALTH]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, endpoint.server)
         if endpoint is self._endpoints[0]:
-            services += [INFERENCE, VLLM]
-            inference = InferenceService(self.front, self.loop)
-            inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, endpoint.server)
-            engine = VllmEngine(self.front, self.loop)
-            vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(engine, endpoint.server)
+            services += self._serve_clients(endpoint.server)
         if endpoint is self._endpoints[-1]:
             services.append(ADMIN)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self.front, self.loop), endpoint.server)
         return services
+
+    def _serve_clients(self, server: grpc.aio.Server) -> list[str]:
+        inference = InferenceService(self.front, self.loop)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(inference, server)
+        vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(VllmEngine(self.front, self.loop), server)
+        kserve_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(KserveService(self.front, self.loop), server)
+        return [INFERENCE, VLLM, KSERVE]
 
     def _run_loop(self) -> None:
         try:
@@ -136,7 +142,7 @@ class Scheduler:
     async def _set_serving(self, is_ready: bool) -> None:
         """The empty name means the process is alive; a service's name, that a worker is here to serve it."""
         statuses = health_pb2.HealthCheckResponse
-        for name in (INFERENCE, VLLM, ADMIN):
+        for name in (INFERENCE, VLLM, KSERVE, ADMIN):
             await self._health.set(name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
 
 

@@ -20,13 +20,12 @@ from octavo_scheduler.compat import kv_events, vllm_messages
 from octavo_scheduler.compat.tokenizer_files import tokenizer_archive
 from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
-from octavo_scheduler.core.states import WorkerState
 from octavo_scheduler.errors import Overloaded, RequestError
 from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import parse_prompt
-from octavo_scheduler.questions import Question, ask
+from octavo_scheduler.questions import Question, ask, is_ready
 from octavo_scheduler.requests import Arrival, Parsed, parse
 from octavo_scheduler.service import SHORT_BYTES
 
@@ -84,7 +83,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
     async def HealthCheck(self, request: pb.HealthCheckRequest, context: Context) -> pb.HealthCheckResponse:
         if self._front.is_draining:
             return pb.HealthCheckResponse(healthy=False, message="the scheduler is shutting down")
-        is_healthy = await self._ask(context, lambda core, now, outputs: _is_ready(core))
+        is_healthy = await self._ask(context, is_ready)
         return pb.HealthCheckResponse(healthy=is_healthy, message="ready" if is_healthy else "no worker is here")
 
     async def FlushCache(self, request: pb.FlushCacheRequest, context: Context) -> pb.FlushCacheResponse:
@@ -113,7 +112,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
         def look(core: Core, now: float, outputs: list[Output]) -> pb.GetServerInfoResponse:
             return pb.GetServerInfoResponse(
                 active_requests=len(core.requests),
-                is_paused=not _is_ready(core),
+                is_paused=not is_ready(core, now, outputs),
                 uptime_seconds=time.monotonic() - self._started_at,
                 server_type=SERVER_TYPE,
                 data_parallel_size=1,
@@ -205,10 +204,6 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
             return await ask(self._loop, question)
         except RequestError as error:
             await context.abort(error.status, str(error), error.metadata)
-
-
-def _is_ready(core: Core) -> bool:
-    return any(worker.state is WorkerState.READY for worker in core.workers.values())
 
 
 def _num_slots(core: Core) -> int:

@@ -10,14 +10,10 @@ from octavo.foreign import vllm_engine_pb2 as pb
 from octavo.v1 import inference_pb2
 
 from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
-from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.compat.finish import FINISH_REASONS
 from octavo_scheduler.errors import InvalidRequest
 
-FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "abort"}
-UNSERVED = (
-    *("kv_transfer_params", "kv_transfer_params_json"),
-    *("mm_inputs", "media_refs"),
-)
+UNSERVED = ("kv_transfer_params", "kv_transfer_params_json", "mm_inputs", "media_refs")
 ANY_OBJECT = '{"type": "object"}'
 SEEDS = 1 << 64
 

@@ -117,7 +117,7 @@ def subscribe(service: PaperService) -> Any:
 
 async def follow(call: Any, subscriber: Subscriber, wanted: set[tuple[int, ...]]) -> list[int]:
     """Takes batches until the subscriber knows what is wanted; their sequence numbers."""
-    numbers = []
+    numbers: list[int] = []
     while not numbers or subscriber.prefixes != wanted:
         batch = await call.read()
         subscriber.take(batch)

@@ -169,7 +169,7 @@ async def test_a_client_that_leaves_frees_its_pages(engine: Engine) -> None:
     assert engine.service.scheduler.loop.core.counters.cancelled == 1
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "top_p": {"top_p": 1.5},
     "truncate_prompt_tokens": {"truncate_prompt_tokens": 3},
     "structural_tag": {"structural_tag": "{}"},
@@ -188,11 +188,21 @@ async def test_what_cannot_be_served_is_refused_by_name(engine: Engine, name: st
     assert name in (caught.value.details() or "")
 
 
-@pytest.mark.parametrize("field", ["mm_inputs", "media_refs", "kv_transfer_params", "extra_mm_inputs"])
-async def test_images_and_pages_of_other_engines_are_refused_not_skipped(engine: Engine, field: str) -> None:
+MEDIA = (
+    pb.GenerateRequest(mm_inputs=pb.Media()),
+    pb.GenerateRequest(media_refs=pb.Media()),
+    pb.GenerateRequest(extra_mm_inputs=[pb.Media()]),
+    pb.GenerateRequest(kv_transfer_params=pb.Media()),
+    pb.GenerateRequest(kv_transfer_params_json="{}"),
+)
+
+
+@pytest.mark.parametrize("media", MEDIA, ids=lambda media: media.ListFields()[0][0].name)
+async def test_images_and_pages_of_other_engines_are_refused_not_skipped(
+    engine: Engine, media: pb.GenerateRequest
+) -> None:
     asked = request([5])
-    media = pb.Media()
-    asked.MergeFrom(pb.GenerateRequest(**{field: [media] if field == "extra_mm_inputs" else media}))
+    asked.MergeFrom(media)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await engine.stub.Generate(asked).read()
     assert caught.value.code() is Status.INVALID_ARGUMENT
@@ -206,7 +216,7 @@ def test_numbers_that_are_zero_count_as_not_set_and_a_temperature_of_zero_does_n
     assert options_of(pb.SamplingParams(temperature=0)).sampling.HasField("temperature")
 
 
-CONSTRAINTS = {
+CONSTRAINTS: dict[str, dict[str, Any]] = {
     "json_schema": {"json_schema": "{}"},
     "regex": {"regex": "a+"},
     "grammar": {"grammar": 'start: "a"'},
