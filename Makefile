@@ -59,8 +59,8 @@ protos-check: $(DEV_STAMP) ## Compare the committed generated code with the sche
 	    $(PROTO_SCRATCH)/octavo/$$package protos/octavo/$$package || exit 1; \
 	done
 
-foreign: $(DEV) ## Talk to a server with the Node client and with buf curl
-	$(BIN)/python -m pytest tests/foreign
+foreign: $(DEV) ## Run every foreign client, fetched and built on demand; write docs/clients.md
+	$(BIN)/python -m tests.foreign.matrix
 
 deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehearse them without containers
 	$(BIN)/hadolint deploy/Dockerfile.*

@@ -16,6 +16,7 @@ WALL_CLOCKS |= {f"datetime.{name}" for name in ("datetime.now", "datetime.utcnow
 DATES = (
     *("octavo_scheduler.template", "octavo_scheduler.keys", "octavo_scheduler.compat.vllm_engine"),
     "tests.client.test_channel",
+    "tests.foreign.matrix",
 )
 
 FOUND = [
