@@ -53,7 +53,7 @@ class Server:
 
     def _order(self, method: str, request: object) -> None:
         with grpc.insecure_channel(self.address) as channel:
-            getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=60)  # type: ignore[no-untyped-call]
+            getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,7 @@ def python_environment(name: str, *requirements: str) -> Path:
     """The folder of programs of a virtual environment with these packages."""
 
     def make(folder: Path) -> None:
-        run([sys.executable, "-m", "venv", folder])
+        run([sys.executable, "-m", "venv", str(folder)])
         command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements]
         installed = subprocess.run(command, capture_output=True, text=True, env=clean_environment())
         if installed.returncode:
