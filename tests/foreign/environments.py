@@ -64,7 +64,7 @@ def python_environment(name: str, *requirements: str) -> Path:
 
     def make(folder: Path) -> None:
         run([sys.executable, "-m", "venv", str(folder)])
-        command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements]
+        command: Command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements]
         installed = subprocess.run(command, capture_output=True, text=True, env=clean_environment())
         if installed.returncode:
             unavailable(name, f"pip cannot install {' '.join(requirements)}: {installed.stderr[-400:]}")
