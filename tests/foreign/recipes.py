@@ -1,5 +1,6 @@
 """The recipes of this folder, one a language: how each is built and run, with packages of Debian or of npm."""
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.foreign.environments import (
+    CACHE,
     HERE,
     INFERENCE,
     PROTOS,
@@ -49,9 +51,10 @@ class Recipe:
         )
 
 
-def built_of() -> list[bytes]:
-    """Besides a client's source: the schema, and how it is built."""
-    return [(PROTOS / INFERENCE).read_bytes(), Path(__file__).read_bytes()]
+def built_of(name: str, build: Callable[[], object]) -> list[bytes]:
+    """The client's source, the schema, and how it is built."""
+    source = (HERE / RECIPES[name].source).read_bytes()
+    return [source, (PROTOS / INFERENCE).read_bytes(), inspect.getsource(build).encode()]
 
 
 def _node() -> tuple[list[str], dict[str, str]]:
@@ -68,10 +71,9 @@ def _go() -> tuple[list[str], dict[str, str]]:
         options = f"--go_out={folder}/src", f"--go-grpc_out={folder}/src"
         run(["protoc", f"-I{PROTOS}", *options, INFERENCE])
         environment = {**os.environ, "GO111MODULE": "off", "GOPATH": f"{folder}:/usr/share/gocode"}
-        run(["go", "build", "-o", folder / "client", source], env={**environment, "GOCACHE": f"{folder}/cache"})
-        shutil.rmtree(folder / "cache")
+        run(["go", "build", "-o", folder / "client", source], env={**environment, "GOCACHE": f"{CACHE}/go-build"})
 
-    return [str(made("go", [source.read_bytes(), *built_of()], make) / "client")], {}
+    return [str(made("go", built_of("go", _go), make) / "client")], {}
 
 
 def _cpp() -> tuple[list[str], dict[str, str]]:
@@ -86,7 +88,7 @@ def _cpp() -> tuple[list[str], dict[str, str]]:
         libraries = run(["pkg-config", "--cflags", "--libs", "grpc++", "protobuf"]).split()
         run(["g++", "-std=c++17", f"-I{folder}", source, *generated, *libraries, "-o", folder / "client"])
 
-    return [str(made("cpp", [source.read_bytes(), *built_of()], make) / "client")], {}
+    return [str(made("cpp", built_of("cpp", _cpp), make) / "client")], {}
 
 
 def _java() -> tuple[list[str], dict[str, str]]:
@@ -103,7 +105,7 @@ def _java() -> tuple[list[str], dict[str, str]]:
         shutil.copy(JNI, folder / "libnetty_tcnative.so")
         run(["javac", "-nowarn", "-encoding", "UTF-8", "-cp", JARS, "-d", folder, *sources])
 
-    folder = made("java", [source.read_bytes(), *built_of()], make)
+    folder = made("java", built_of("java", _java), make)
     options = "-Dfile.encoding=UTF-8", f"-Djava.library.path={folder}", "-XX:TieredStopAtLevel=1"
     return ["java", *options, "-cp", f"{folder}:{JARS}", "Client"], {}
 
@@ -116,7 +118,7 @@ def _ruby() -> tuple[list[str], dict[str, str]]:
         outputs = f"--ruby_out={folder}", f"--grpc_out={folder}", f"--plugin=protoc-gen-grpc={plugin}"
         run(["protoc", f"-I{PROTOS}", *outputs, INFERENCE])
 
-    return ["ruby", "-I", str(made("ruby", built_of(), make)), str(HERE / "ruby" / "client.rb")], {}
+    return ["ruby", "-I", str(made("ruby", built_of("ruby", _ruby), make)), str(HERE / "ruby" / "client.rb")], {}
 
 
 def _debian(package: str) -> Callable[[], str]:

@@ -1,10 +1,12 @@
 // Streams one answer from an Octavo server to stdout:
 //   client 127.0.0.1:50051 "The capital of France is" [--max-tokens 32] [--ca tls.crt --token-file token]
 // Other flags: --deadline-ms, --cancel-after (deltas). octavo/v1 is what protoc makes of octavo/v1/inference.proto.
+// A refusal's details (a google.rpc.Status, which other libraries of yours can read) follow in hexadecimal.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
 #include <fstream>
+#include <iomanip>
 #include <iostream>
 #include <iterator>
 #include <map>
@@ -49,6 +51,9 @@ int main(int count, char** words) {
     }
   }
   grpc::Status status = stream->Finish();
-  if (!status.ok()) std::cerr << status.error_code() << ": " << status.error_message() << "\n";
-  return status.ok() ? 0 : 1;
+  if (status.ok()) return 0;
+  std::cerr << status.error_code() << ": " << status.error_message() << "\n";
+  if (!status.error_details().empty()) std::cerr << "details: " << std::hex << std::setfill('0');
+  for (unsigned char byte : status.error_details()) std::cerr << std::setw(2) << int(byte);
+  return 1;
 }

@@ -2,7 +2,8 @@
 //
 //	client 127.0.0.1:50051 "The capital of France is" [-max-tokens 32] [-ca tls.crt -token-file token]
 //
-// Flags may stand before or after the two words. octavo/v1 is what protoc makes of octavo/v1/inference.proto.
+// Other flags: -deadline-ms, -cancel-after (deltas). octavo/v1 is what protoc makes of octavo/v1/inference.proto.
+// A refusal's details (a google.rpc.Status, which other libraries of yours can read) follow in hexadecimal.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	pb "octavo/v1"
 
+	"github.com/golang/protobuf/proto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -25,6 +27,9 @@ import (
 func check(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", status.Code(err), status.Convert(err).Message())
+		if details, _ := proto.Marshal(status.Convert(err).Proto()); status.Convert(err).Proto().GetDetails() != nil {
+			fmt.Fprintf(os.Stderr, "details: %x\n", details)
+		}
 		os.Exit(1)
 	}
 }

@@ -1,6 +1,7 @@
 // Streams one answer from an Octavo server to stdout:
 //   java Client 127.0.0.1:50051 "The capital of France is" [--max-tokens 32] [--ca tls.crt --token-file token]
 // Other flags: --deadline-ms, --cancel-after (deltas). io.octavo.v1 is what protoc makes of octavo/v1/inference.proto.
+// A refusal's details (a google.rpc.Status, which other libraries of yours can read) follow in hexadecimal.
 import io.grpc.Context;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -13,10 +14,13 @@ import java.io.File;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 public class Client {
+  static final Metadata.Key<byte[]> DETAILS = Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
   public static void main(String[] words) throws Exception {
     Map<String, String> flags = new HashMap<>(Map.of("--max-tokens", "32", "--deadline-ms", "60000", "--cancel-after", "0"));
     for (int i = 2; i + 1 < words.length; i += 2) flags.put(words[i], words[i + 1]);
@@ -51,6 +55,8 @@ public class Client {
           }));
     } catch (StatusRuntimeException error) {
       System.err.println(error.getStatus().getCode() + ": " + error.getStatus().getDescription());
+      byte[] details = error.getTrailers() == null ? null : error.getTrailers().get(DETAILS);
+      if (details != null) System.err.println("details: " + HexFormat.of().formatHex(details));
       System.exit(1);
     } finally {
       System.out.flush();

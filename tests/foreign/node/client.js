@@ -1,6 +1,7 @@
 // Streams one answer from an Octavo server to stdout:
 //   node client.js 127.0.0.1:50051 "The capital of France is" [--max-tokens 32] [--ca tls.crt --token-file token]
 // Needs @grpc/grpc-js and @grpc/proto-loader and the schema; nothing is generated. Other flags: --deadline-ms, --cancel-after.
+// A refusal's details (a google.rpc.Status, which other libraries of yours can read) follow in hexadecimal.
 const fs = require("node:fs");
 const path = require("node:path");
 const { parseArgs } = require("node:util");
@@ -49,6 +50,7 @@ stream.on("data", ({ delta, end }) => {
 });
 stream.on("error", (error) => {
   console.error(`${grpc.status[error.code]}: ${error.details}`);
+  for (const details of error.metadata.get("grpc-status-details-bin")) console.error(`details: ${details.toString("hex")}`);
   process.exitCode = 1;
 });
 stream.on("close", () => client.close());

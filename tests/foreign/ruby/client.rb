@@ -1,6 +1,7 @@
 # Streams one answer from an Octavo server to stdout:
 #   ruby client.rb 127.0.0.1:50051 "The capital of France is" [--max-tokens 32] [--ca tls.crt --token-file token]
 # Other flags: --deadline-ms, --cancel-after (deltas). octavo/v1 is what protoc makes of octavo/v1/inference.proto.
+# A refusal's details (a google.rpc.Status, which other libraries of yours can read) follow in hexadecimal.
 require "optparse"
 require "octavo/v1/inference_services_pb"
 
@@ -39,5 +40,7 @@ begin
   end
 rescue GRPC::BadStatus => error
   warn "#{error.class.name.split("::").last}: #{error.details}"
+  details = error.metadata["grpc-status-details-bin"]
+  warn "details: #{details.unpack1("H*")}" if details
   exit 1
 end
