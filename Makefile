@@ -12,7 +12,7 @@ DEV := $(DEV_STAMP) $(LIBRARY)
 
 SOURCES := protos scheduler worker kernels client benchmarks deploy tests
 TYPED := $(foreach folder,$(SOURCES),$(if $(shell find $(folder) -name '*.py' -print -quit 2>/dev/null),$(folder)))
-PROTO_FILES := $(sort $(wildcard protos/octavo/v1/*.proto))
+PROTO_FILES := $(sort $(wildcard protos/octavo/*/*.proto))
 PROTO_SCRATCH := .cache/protos
 
 # Idle threads of torch sleep instead of spinning: the cores are shared by scheduler, worker and client.
@@ -48,16 +48,19 @@ test: $(DEV) ## Run all tests, JOBS=n processes beside each other
 sanitize: $(DEV) ## Run the kernel tests with the C library under ASan and UBSan (some minutes)
 	$(BIN)/python -m tests.kernels.sanitize
 
-protos: $(DEV_STAMP) ## Generate protos/octavo/v1/*_pb2* anew
+protos: $(DEV_STAMP) ## Generate protos/octavo/*/*_pb2* anew
 	$(call generate,protos)
 
 protos-check: $(DEV_STAMP) ## Compare the committed generated code with the schema
 	rm -rf $(PROTO_SCRATCH) && mkdir -p $(PROTO_SCRATCH)
 	$(call generate,$(PROTO_SCRATCH))
-	diff -ru --exclude='*.proto' --exclude=__init__.py --exclude=__pycache__ $(PROTO_SCRATCH)/octavo/v1 protos/octavo/v1
+	for package in v1 foreign; do \
+	  diff -ru --exclude='*.proto' --exclude=__init__.py --exclude=__pycache__ \
+	    $(PROTO_SCRATCH)/octavo/$$package protos/octavo/$$package || exit 1; \
+	done
 
-foreign: $(DEV) ## Talk to a server with the Node client and with buf curl
-	$(BIN)/python -m pytest tests/foreign
+foreign: $(DEV) ## Run every foreign client, fetched and built on demand; write docs/clients.md
+	$(BIN)/python -m tests.foreign.matrix
 
 deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehearse them without containers
 	$(BIN)/hadolint deploy/Dockerfile.*

@@ -7,9 +7,9 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from deploy.site.command_line import command_line
-from deploy.site.schema import api, step_protocol
+from deploy.site.schema import api, other_apis, step_protocol
 
-PAGES = {"command-line": command_line, "api": api, "step-protocol": step_protocol}
+PAGES = {"command-line": command_line, "api": api, "other-apis": other_apis, "step-protocol": step_protocol}
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#:]+)(#[^)]*)?\)")
 
 

@@ -25,6 +25,12 @@ def api() -> str:
     return "\n\n".join(["# API", *(page_of(f"octavo/v1/{name}.proto") for name in ("inference", "admin"))])
 
 
+def other_apis() -> str:
+    """The page of the services that other people's clients call, in Markdown."""
+    files = (f"octavo/foreign/{name}.proto" for name in ("vllm_engine", "kserve"))
+    return "\n\n".join(["# APIs of others", *map(page_of, files)])
+
+
 def step_protocol() -> str:
     """The page of what scheduler and workers say to each other, in Markdown."""
     return f"# Step protocol\n\n{page_of('octavo/v1/step.proto')}"

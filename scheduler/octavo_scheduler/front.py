@@ -7,6 +7,7 @@ them.
 """
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -25,6 +26,8 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed
 from octavo_scheduler.tally import RequestTally
 from octavo_scheduler.transcript import Reader, Transcript
+
+log = logging.getLogger("octavo.scheduler")
 
 T = TypeVar("T")
 Post = Callable[[Callable[[Core, float], list[Output]]], None]
@@ -103,6 +106,17 @@ class Front:
         seconds = MAX_REQUEST_SECONDS if time_remaining is None else min(time_remaining, MAX_REQUEST_SECONDS)
         now = time.monotonic()
         return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)
+
+    async def parsed(
+        self, check: Callable[[Arrival], Parsed], time_remaining: float | None, *, is_short: bool
+    ) -> Parsed:
+        """A request that arrives now, checked: at once where that is short work, else in a thread."""
+        with self.tally.refusals():
+            arrival = self.arrival(time_remaining)
+            parsed = check(arrival) if is_short else await self.aside(lambda: check(arrival))
+        seed, num_tokens = parsed.spec.sampling.seed, len(parsed.spec.prompt)
+        log.info("request %s: %d prompt tokens, seed %d", arrival.id, num_tokens, seed)
+        return parsed
 
     async def stream(self, parsed: Parsed, on_overflow: Callable[[], object] = lambda: None) -> AsyncGenerator[Event]:
         """Begin, pieces, End. Raises RequestError where the request cannot be served.

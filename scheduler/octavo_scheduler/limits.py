@@ -44,6 +44,8 @@ MAX_WATCHERS = 64
 """Of the status, at once."""
 WATCH_SECONDS = (0.1, 3600.0)
 """From one status to the next; closed."""
+MAX_KV_SUBSCRIBERS = 16
+"""Each is told all changes of the prefix caches, which takes a look at all pages now and then."""
 MAX_ECHO = 64
 """Characters of a client's own words in the sentence that refuses them."""
 MAX_REQUEST_SECONDS = 3600.0

@@ -38,6 +38,13 @@ _ADMIN = (
     *("GetStatus", "ListRequests", "Explain", "GetPageMap", "Flush", "Pin", "Unpin", "ListPins"),
     *("WatchStatus", "Abort", "DrainWorker", "ResumeWorker"),
 )
+# KV events hold the tokens of everybody's prompts.
+_VLLM_ADMIN = ("FlushCache", "SubscribeKvEvents")
+_VLLM = ("Generate", "Abort", "HealthCheck", "GetModelInfo", "GetServerInfo", "GetLoads", "GetTokenizer")
+_KSERVE = (
+    *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
+    *("ModelInfer", "ModelStreamInfer"),
+)
 # Orchestrators cannot send a token, and learn nothing but "serving" from Check. Watch keeps a stream open, so it needs one.
 METHODS: dict[str, Role] = {
     **dict.fromkeys(_methods("grpc.health.v1.Health", "Check"), Role.ANYONE),
@@ -45,6 +52,9 @@ METHODS: dict[str, Role] = {
     **dict.fromkeys(_methods("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"), Role.INFER),
     **dict.fromkeys(_methods("octavo.v1.InferenceService", *_INFERENCE), Role.INFER),
     **dict.fromkeys(_methods("octavo.v1.AdminService", *_ADMIN), Role.ADMIN),
+    **dict.fromkeys(_methods("inference.GRPCInferenceService", *_KSERVE), Role.INFER),
+    **dict.fromkeys(_methods("vllm.grpc.engine.VllmEngine", *_VLLM), Role.INFER),
+    **dict.fromkeys(_methods("vllm.grpc.engine.VllmEngine", *_VLLM_ADMIN), Role.ADMIN),
 }
 """Role that each method needs. A method that is missing here is refused to everybody."""
 

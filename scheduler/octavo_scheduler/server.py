@@ -7,13 +7,17 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
+from octavo.foreign import kserve_pb2, kserve_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc
 from octavo.v1 import admin_pb2, admin_pb2_grpc, inference_pb2, inference_pb2_grpc
 
 from octavo_scheduler.access import server_credentials
 from octavo_scheduler.admin import AdminService
+from octavo_scheduler.compat.kserve import KserveService
+from octavo_scheduler.compat.vllm_engine import VllmEngine
 from octavo_scheduler.config import Config
 from octavo_scheduler.core import Core
 from octavo_scheduler.endpoint import Endpoint
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("octavo.scheduler")
 
 INFERENCE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
+VLLM = vllm_engine_pb2.DESCRIPTOR.services_by_name["VllmEngine"]
+KSERVE = kserve_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
@@ -128,12 +134,17 @@ class Scheduler:
         services = [HEALTH]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, endpoint.server)
         if endpoint is self._endpoints[0]:
-            services.append(INFERENCE.full_name)
-            inference_pb2_grpc.add_InferenceServiceServicer_to_server(self._inference, endpoint.server)
+            services += self._serve_clients(endpoint.server)
         if endpoint is self._endpoints[-1]:
             services.append(ADMIN.full_name)
             admin_pb2_grpc.add_AdminServiceServicer_to_server(self._admin, endpoint.server)
         return services
+
+    def _serve_clients(self, server: grpc.aio.Server) -> list[str]:
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(self._inference, server)
+        vllm_engine_pb2_grpc.add_VllmEngineServicer_to_server(VllmEngine(self.front, self.loop), server)
+        kserve_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(KserveService(self.front, self.loop), server)
+        return [service.full_name for service in (INFERENCE, VLLM, KSERVE)]
 
     def _run_loop(self) -> None:
         try:
@@ -153,7 +164,7 @@ class Scheduler:
     async def _set_serving(self, is_ready: bool) -> None:
         """The empty name means the process is alive; a service's name, that a worker is here to serve it."""
         statuses = health_pb2.HealthCheckResponse
-        for service in (INFERENCE, ADMIN):
+        for service in (INFERENCE, VLLM, KSERVE, ADMIN):
             await self._health.set(service.full_name, statuses.SERVING if is_ready else statuses.NOT_SERVING)
 
 

@@ -1,6 +1,5 @@
 """octavo.v1.InferenceService over the front. Thin: messages in, messages out, errors to status codes."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -18,9 +17,7 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import check_context, encode_messages, encode_text, parse_messages, parse_prompt
 from octavo_scheduler.questions import ask
-from octavo_scheduler.requests import Parsed, check_model, parse
-
-log = logging.getLogger("octavo.scheduler")
+from octavo_scheduler.requests import Arrival, Parsed, check_model, parse
 
 Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
 Message = TypeVar("Message", pb.GenerateStreamResponse, pb.ChatStreamResponse)
@@ -123,18 +120,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         context: Context,
     ) -> Parsed:
         model = self._front.model
-        is_short = isinstance(request, Plain) and request.ByteSize() <= SHORT_BYTES
-        with self._front.tally.refusals():
+
+        def check(arrival: Arrival) -> Parsed:
             check_model(model, request.model)
-            arrival = self._front.arrival(context.time_remaining())
+            return parse(model, prompt(model), request.options, request.request_id, arrival)
 
-            def check() -> Parsed:
-                return parse(model, prompt(model), request.options, request.request_id, arrival)
-
-            parsed = check() if is_short else await self._front.aside(check)
-        seed, num_tokens = parsed.spec.sampling.seed, len(parsed.spec.prompt)
-        log.info("request %s: %d prompt tokens, seed %d", arrival.id, num_tokens, seed)
-        return parsed
+        is_short = isinstance(request, Plain) and request.ByteSize() <= SHORT_BYTES
+        return await self._front.parsed(check, context.time_remaining(), is_short=is_short)
 
     async def _stream(self, parsing: Awaitable[Parsed], message: type[Message], context: Context) -> None:
         outlet = Outlet(context)

@@ -22,7 +22,7 @@ OUR_FAULT = "the server failed at this request; its log says why"
 
 
 class ShieldInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method that takes one message; all of ours do."""
+    """Wraps every method, whether messages go one at a time or in streams."""
 
     async def intercept_service(
         self,
@@ -30,30 +30,49 @@ class ShieldInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
         handler = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming:
-            return handler
+        if handler is None:
+            return None
         read, write = handler.request_deserializer, handler.response_serializer
-        if handler.response_streaming:
-            serve: Any = handler.unary_stream
-            shield = _shielded_stream if isasyncgenfunction(serve) else _shielded  # others write to the context
-            return grpc.unary_stream_rpc_method_handler(shield(serve, read), None, write)
-        return grpc.unary_unary_rpc_method_handler(_shielded(handler.unary_unary, read), None, write)
+        kind = "_".join(
+            "stream" if streams else "unary" for streams in (handler.request_streaming, handler.response_streaming)
+        )
+        serve: Any = getattr(handler, kind)
+        shield = _shielded_stream if isasyncgenfunction(serve) else _shielded  # others write to the context
+        opened = _each(read) if handler.request_streaming else _one(read)
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        shielded: grpc.RpcMethodHandler[Any, Any] = make(shield(serve, opened), None, write)
+        return shielded
 
 
-def _shielded(serve: Any, read: Any) -> Callable[[bytes, Context], Awaitable[Any]]:
-    async def shielded(data: bytes, context: Context) -> Any:
+Read = Callable[[bytes], Any] | None
+
+
+def _one(read: Read) -> Callable[[bytes], Any]:
+    return lambda data: read(data) if read else data
+
+
+def _each(read: Read) -> Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]:
+    async def opened(messages: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        async for data in messages:
+            yield read(data) if read else data
+
+    return opened
+
+
+def _shielded(serve: Any, opened: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def shielded(sent: Any, context: Context) -> Any:
         try:
-            return await serve(read(data) if read else data, context)
+            return await serve(opened(sent), context)
         except Exception as error:
             await _end(error, context)
 
     return shielded
 
 
-def _shielded_stream(serve: Any, read: Any) -> Callable[[bytes, Context], AsyncIterator[Any]]:
-    async def shielded(data: bytes, context: Context) -> AsyncIterator[Any]:
+def _shielded_stream(serve: Any, opened: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
+    async def shielded(sent: Any, context: Context) -> AsyncIterator[Any]:
         try:
-            async with aclosing(serve(read(data) if read else data, context)) as responses:
+            async with aclosing(serve(opened(sent), context)) as responses:
                 async for response in responses:
                     yield response
         except Exception as error:

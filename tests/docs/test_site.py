@@ -28,6 +28,7 @@ def test_it_is_built_without_a_warning_and_every_page_is_in_it(site: Path) -> No
     [
         ("command-line", ["octavo serve", "--kv-cache-memory", "--curve-allow", "octavo replay"]),
         ("api", ["GenerateStream", "Same seed, same answer", "optional float", "one of <em>content</em>"]),
+        ("other-apis", ["VllmEngine", "SubscribeKvEvents", "GRPCInferenceService", "triton_final_response"]),
         ("step-protocol", ["StepPlan", "heartbeat_seconds"]),
     ],
 )

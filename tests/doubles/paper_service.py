@@ -20,13 +20,14 @@ from tests.doubles.paper_worker import PaperWorker
 
 
 class PaperService:
-    """`client` speaks to it. While `is_open` is not set, the worker keeps its results to itself."""
+    """`client` and `channel` speak to it. While `is_open` is not set, the worker keeps its results to itself."""
 
     def __init__(
         self, scheduler: Scheduler, client: AsyncClient, channel: grpc.aio.Channel, worker: PaperWorker
     ) -> None:
         self.scheduler = scheduler
         self.client = client
+        self.channel = channel
         self.stub = inference_pb2_grpc.InferenceServiceStub(channel)
         self.is_open = threading.Event()
         self.process = PaperProcess(scheduler.link.address, worker, name="w0", before_result=self._wait)

@@ -16,7 +16,8 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-SCHEDULER_SERVICES = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield", "web")
+GRPC_SERVERS = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
+SCHEDULER_SERVICES = (*GRPC_SERVERS, "compat", "web")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
 HOMES: dict[str, tuple[str, ...]] = {
@@ -32,7 +33,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 STEP_HOMES = ("octavo_scheduler.wire", "octavo_worker.batch", "octavo_worker.link")
 READERS = ("requests", "prompts", "report", "description", "exposition")
 SCHEDULER_MESSAGES = tuple(f"octavo_scheduler.{name}" for name in READERS)
-PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1")
+PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1", "octavo.foreign")
 
 # The core is told the time, ids and seeds; it never asks for them.
 NOT_IN_CORE = {"asyncio", "datetime", "multiprocessing", "os", "random", "secrets", "select", "socket", "subprocess"}
@@ -57,7 +58,9 @@ def _why_not(module: str, imported: Import) -> str | None:
         return f"{target} belongs to {', '.join(HOMES[target])}"
     if lies_in(module, ("octavo_scheduler.core",)):
         return _why_not_in_core(imported.name)
-    if lies_in(imported.name, ("octavo.v1", "google.protobuf")) and not lies_in(module, PROTOBUF_HOMES):
+    if lies_in(imported.name, ("octavo.v1", "octavo.foreign", "google.protobuf")) and not lies_in(
+        module, PROTOBUF_HOMES
+    ):
         return f"protobuf types stop at {', '.join(PROTOBUF_HOMES)}"
     if "step_pb2" in imported.name and not lies_in(module, STEP_HOMES):
         return f"the step protocol stops at {', '.join(STEP_HOMES)}"

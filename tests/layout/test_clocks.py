@@ -11,8 +11,13 @@ from tests.layout.tree import Source, imports, sources
 WALL_CLOCKS = {"time.time", "time.time_ns", "time.CLOCK_REALTIME"}
 WALL_CLOCKS |= {f"datetime.{name}" for name in ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")}
 
-# Whoever needs the date itself: a chat template that tells it to the model, certificates and their first and last day.
-DATES = ("octavo_scheduler.template", "octavo_scheduler.keys", "tests.client.test_channel")
+# Whoever needs the date itself: a chat template that tells it to the model, certificates and their first and last day,
+# messages of others that have a field for it.
+DATES = (
+    *("octavo_scheduler.template", "octavo_scheduler.keys", "octavo_scheduler.compat.vllm_engine"),
+    "tests.client.test_channel",
+    "tests.foreign.matrix",
+)
 
 FOUND = [
     "import time\ndeadline = time.time() + 5",

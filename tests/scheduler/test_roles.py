@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from octavo.foreign import kserve_pb2, vllm_engine_pb2
 from octavo.v1 import admin_pb2, inference_pb2
 from octavo_client import Client, errors
 from octavo_scheduler.config import read_config
@@ -24,7 +25,7 @@ from octavo_scheduler.server import Scheduler
 Metadata = tuple[tuple[str, str], ...]
 Status = grpc.StatusCode
 
-SERVED = (inference_pb2, admin_pb2, health_pb2, reflection_pb2)
+SERVED = (inference_pb2, kserve_pb2, vllm_engine_pb2, admin_pb2, health_pb2, reflection_pb2)
 ALL: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
     for module in SERVED
@@ -33,6 +34,7 @@ ALL: dict[str, MethodDescriptor] = {
 }
 OPEN = {"/grpc.health.v1.Health/Check"}
 ADMIN = {name for name in ALL if name.startswith("/octavo.v1.AdminService/")}
+ADMIN |= {f"/vllm.grpc.engine.VllmEngine/{name}" for name in ("FlushCache", "SubscribeKvEvents")}
 
 
 def test_the_table_has_every_method_that_is_served_and_no_other() -> None:

@@ -10,7 +10,7 @@ belongs to nobody. A page that is given back more often than it was taken is qua
 So is one that the auditor doubts. It may still be in tables, whose sequences read on; it counts as quarantined, not as held.
 """
 
-from collections.abc import Collection, KeysView, Mapping, Sequence
+from collections.abc import Collection, KeysView, Mapping, Sequence, ValuesView
 from typing import NamedTuple
 
 NULL_PAGE = 0
@@ -21,6 +21,8 @@ class Content(NamedTuple):
 
     key: bytes
     tokens: tuple[int, ...]
+    parent: bytes = b""
+    """The key of the page before it."""
 
 
 class PagePool:
@@ -69,6 +71,11 @@ class PagePool:
     def findable(self) -> KeysView[int]:
         """Pages that something can be found in."""
         return self._content.keys()
+
+    @property
+    def contents(self) -> ValuesView[Content]:
+        """What can be found."""
+        return self._content.values()
 
     @property
     def num_fenced(self) -> int:

@@ -47,7 +47,7 @@ def page_content(worker: Worker, sequence: Sequence, number: int) -> Content:
     while len(keys) <= number + 1:
         first = (len(keys) - 1) * size
         keys.append(child_key(keys[-1], sequence.tokens[first : first + size]))
-    return Content(keys[number + 1], tuple(sequence.tokens[number * size : (number + 1) * size]))
+    return Content(keys[number + 1], tuple(sequence.tokens[number * size : (number + 1) * size]), keys[number])
 
 
 def full_pages(worker: Worker, sequence: Sequence, num_tokens: int) -> list[Content]:

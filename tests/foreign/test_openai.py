@@ -1,0 +1,134 @@
+"""The openai package, by way of smg: a gateway that turns OpenAI's HTTP API into vllm.grpc.engine."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from octavo.v1 import inference_pb2, inference_pb2_grpc
+
+from tests.foreign.conftest import Note, Server
+from tests.foreign.environments import HERE, clean_environment, python_environment, run
+from tests.foreign.test_languages import until_idle
+
+SMG, OPENAI = "smg==1.13.0", "openai==3.57.0"
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def gateway(programs: Path, address: str, log: Path) -> Iterator[str]:
+    """smg in front of one engine; yields where its HTTP is, once it has the model."""
+    port, metrics = free_ports(2)
+    command = [str(programs / "smg"), "launch", "--host=127.0.0.1", f"--port={port}", "--policy=cache_aware"]
+    command += [f"--worker-urls=grpc://{address}", "--prometheus-host=127.0.0.1", f"--prometheus-port={metrics}"]
+    environment = {**clean_environment(), "HF_HUB_OFFLINE": "1"}
+    with log.open("w") as words, subprocess.Popen(command, stdout=words, stderr=words, env=environment) as process:
+        try:
+            until_served(f"http://127.0.0.1:{port}/v1/models", process, log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def until_served(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if json.load(answer)["data"] and "Successfully loaded tokenizer" in log.read_text():
+                    return
+        except OSError:
+            assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+@pytest.fixture(scope="module")
+def cancelled_before(real_address: str) -> int:
+    return Server(real_address).status().counters.cancelled
+
+
+@pytest.fixture(scope="module")
+def asked(real_address: str, cancelled_before: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the openai package got, all of it in one run."""
+    programs = python_environment("smg", SMG, OPENAI)
+    with gateway(programs, real_address, tmp_path_factory.mktemp("smg") / "log") as url:
+        words = run([programs / "python", HERE / "openai" / "ask.py", url], env=clean_environment())
+    answers: dict[str, Any] = json.loads(words)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def own(real_address: str) -> inference_pb2.ChatResponse:
+    """The same chat by Octavo's own stubs."""
+    request = inference_pb2.ChatRequest()
+    request.messages.add(role="user", content="What is the capital of France?")
+    request.options.sampling.temperature = 0
+    request.options.stopping.max_tokens = 24
+    with grpc.insecure_channel(real_address) as channel:
+        stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        answer: inference_pb2.ChatResponse = stub.Chat(request, timeout=60)
+    return answer
+
+
+def test_a_chat_is_answered_as_octavo_answers_it(
+    asked: dict[str, Any], own: inference_pb2.ChatResponse, note: Note
+) -> None:
+    """Gateway and scheduler apply the same template and the same tokenizer, or the counts would differ."""
+    assert asked["models"] == ["smollm2"]
+    chat, usage = asked["chat"], own.usage
+    assert "Paris" in chat["text"]
+    assert chat["text"] == own.completions[0].text
+    assert chat["reason"] == "stop"
+    assert chat["usage"] == [
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens + usage.completion_tokens,
+    ]
+    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "text")
+
+
+def test_a_streamed_chat_is_the_same_in_pieces_and_its_usage_comes_last(asked: dict[str, Any], note: Note) -> None:
+    streamed, whole = asked["chat_stream"], asked["chat"]
+    assert {name: streamed[name] for name in ("text", "reason", "usage")} == whole
+    assert streamed["pieces"] > 1
+    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "usage")
+
+
+def test_a_completion_ends_before_its_stop_text_whole_and_streamed(asked: dict[str, Any]) -> None:
+    assert asked["completion"]["text"] == asked["completion_stream"]["text"] == " Paris"
+    assert asked["completion"]["reason"] == "stop"
+
+
+def test_several_answers_differ_and_come_in_order(asked: dict[str, Any]) -> None:
+    assert len(set(asked["several"]["texts"])) == 3
+
+
+def test_refusals_are_the_packages_own_errors_with_octavos_sentence(asked: dict[str, Any], note: Note) -> None:
+    assert asked["refusals"]["another model"]["kind"] == "NotFoundError"
+    too_long = asked["refusals"]["too long"]
+    assert (too_long["kind"], too_long["status"]) == ("BadRequestError", 400)
+    assert "max_tokens is 1000000" in too_long["message"]
+    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "error")
+
+
+def test_a_client_that_leaves_a_stream_frees_its_pages(
+    asked: dict[str, Any], real_address: str, cancelled_before: int, note: Note
+) -> None:
+    assert asked["leave"]["pieces"] == 3
+    assert until_idle(Server(real_address)) == cancelled_before + 1
+    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "cancel")
