@@ -3,9 +3,10 @@
 gRPC would answer with the name and the words of whatever was raised, which are nobody's business but the operator's.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from inspect import isasyncgenfunction
 from typing import Any
 
@@ -40,31 +41,33 @@ class ShieldInterceptor(grpc.aio.ServerInterceptor):
 
 def _shielded(serve: Any, read: Any) -> Callable[[bytes, Context], Awaitable[Any]]:
     async def shielded(data: bytes, context: Context) -> Any:
-        try:
+        async with _shield(context):
             return await serve(read(data) if read else data, context)
-        except Exception as error:
-            await _end(error, context)
 
     return shielded
 
 
 def _shielded_stream(serve: Any, read: Any) -> Callable[[bytes, Context], AsyncIterator[Any]]:
     async def shielded(data: bytes, context: Context) -> AsyncIterator[Any]:
-        try:
-            async with aclosing(serve(read(data) if read else data, context)) as responses:
-                async for response in responses:
-                    yield response
-        except Exception as error:
-            await _end(error, context)
+        async with _shield(context), aclosing(serve(read(data) if read else data, context)) as responses:
+            async for response in responses:
+                yield response
 
     return shielded
 
 
-async def _end(error: Exception, context: Context) -> None:
-    """Ends the call, unless it is ended already."""
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
-    if isinstance(error, DecodeError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
-    log.error("a request ended in an error that nobody foresaw", exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, OUR_FAULT)
+@asynccontextmanager
+async def _shield(context: Context) -> AsyncIterator[None]:
+    """Ends the call, unless it is ended already or its connection broke: then nobody is there to be told."""
+    try:
+        try:
+            yield
+        except (grpc.aio.AbortError, grpc.aio.InternalError):
+            raise
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
+        except Exception:
+            log.exception("a request ended in an error that nobody foresaw")
+            await context.abort(grpc.StatusCode.INTERNAL, OUR_FAULT)
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
