@@ -15,18 +15,12 @@ from pathlib import Path
 from tests.doubles.tiny_model import make_tiny_model
 from tests.faults.kills import kill
 from tests.faults.silence import darken, freeze
-from tests.faults.streams import Tally
 
 SILENCES = 5
 
 
 def worst(seconds: list[float]) -> float:
     return round(max(seconds, default=float("nan")), 2)
-
-
-def harm(*tallies: Tally) -> int:
-    """Of all streams: failed, and tokens lost, repeated or changed."""
-    return sum(each.failed + each.lost + each.duplicated + each.changed for each in tallies)
 
 
 def main() -> None:
@@ -47,7 +41,7 @@ def main() -> None:
         "frozen_s_max": worst(frozen),
         "black_holes": len(dark),
         "black_hole_s_max": worst(dark),
-        "harm_of_silence": harm(tally_frozen, tally_dark),
+        "harm_of_silence": tally_frozen.harm + tally_dark.harm,
     }
     print(json.dumps({"kind": args.kind, **killed.figures(), **silent}))
 

@@ -26,6 +26,8 @@ class Cluster:
     kind: str
     steps: str
     flags: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("octavo_scheduler",)
+    """The scheduler's module, and what comes before its flags."""
     address: str = ""
     workers: "dict[str, subprocess.Popen[str]]" = field(default_factory=dict)
     lines: list[tuple[float, str]] = field(default_factory=list)
@@ -42,7 +44,7 @@ class Cluster:
         """On the same addresses, when it is not the first one."""
         listen = self.address or "127.0.0.1:0"
         flags = (f"--model={self.model}", f"--listen={listen}", f"--workers={self.steps}", *self.flags)
-        command = module("octavo_scheduler", *flags)
+        command = module(*self.program, *flags)
         self.scheduler = process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )
@@ -120,9 +122,16 @@ def finish(process: "subprocess.Popen[str]") -> None:
 
 
 @contextmanager
-def cluster(model: Path, folder: Path, kind: str, *flags: str, steps: str | None = None) -> Iterator[Cluster]:
+def cluster(
+    model: Path,
+    folder: Path,
+    kind: str,
+    *flags: str,
+    steps: str | None = None,
+    program: tuple[str, ...] = Cluster.program,
+) -> Iterator[Cluster]:
     """A scheduler without workers."""
-    made = Cluster(model, folder, kind, steps or f"ipc://{folder}/steps", flags)
+    made = Cluster(model, folder, kind, steps or f"ipc://{folder}/steps", flags, program)
     made.start_scheduler()
     try:
         yield made
