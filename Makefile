@@ -96,6 +96,12 @@ overload: $(DEV) ## Ask for five times what can be served; let one tenant flood 
 restart-check: $(DEV) ## Kill a scheduler with 4 workers and 50 streams, start it again, compare every answer
 	$(BIN)/python -m benchmarks.restart
 
+soak: $(DEV) ## Ask for REQUESTS=n answers (default 10000: five minutes), count what is left of them; resumes
+	$(BIN)/python -m benchmarks.soak $(if $(REQUESTS),--requests $(REQUESTS))
+
+drain-check: $(DEV) ## Replace each of 3 workers CYCLES=n times under load; watch health while long prompts come (minutes)
+	$(BIN)/python -m benchmarks.drain $(if $(CYCLES),--cycles $(CYCLES))
+
 simulate: $(DEV_STAMP) ## Run SEEDS=n seeds of the simulation, then a tenth as many of its liveness mode; resumes
 	$(BIN)/python -m benchmarks.simulate --seeds $(SEEDS)
 	$(BIN)/python -m benchmarks.simulate --liveness --seeds $$(( $(SEEDS) / 10 ))

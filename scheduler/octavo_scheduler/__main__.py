@@ -15,6 +15,10 @@ from octavo_scheduler.lifeline import watch_lifeline
 from octavo_scheduler.model import load_model
 from octavo_scheduler.server import Scheduler
 
+SWITCH_SECONDS = 0.0005
+"""After which a thread makes way for another one. While long prompts were tokenised and admitted, a health check took 75 ms
+at the 99th percentile on two busy cores, and 149 ms with Python's own 5 ms."""
+
 
 async def serve(config: Config) -> int:
     """Until SIGTERM or SIGINT: then running streams may end, which a second signal cuts short. The exit code."""
@@ -57,4 +61,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     refuse_unpickling()
+    sys.setswitchinterval(SWITCH_SECONDS)
     sys.exit(main())

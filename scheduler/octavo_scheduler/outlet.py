@@ -38,8 +38,6 @@ class Outlet:
         try:
             async with asyncio.timeout(limits.STALLED_SECONDS) as self._waiting:
                 await self._context.write(message)
-        except grpc.aio.InternalError:
-            raise asyncio.CancelledError from None  # its connection broke while the message was on its way
         except TimeoutError:
             raise SlowReader("the stream was not read for too long; ask again with resume_from") from None
         finally:

@@ -3,9 +3,10 @@
 gRPC would answer with the name and the words of whatever was raised, which are nobody's business but the operator's.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from inspect import isasyncgenfunction
 from typing import Any
 
@@ -61,32 +62,37 @@ def _each(read: Read) -> Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]:
 
 def _shielded(serve: Any, opened: Any) -> Callable[[Any, Context], Awaitable[Any]]:
     async def shielded(sent: Any, context: Context) -> Any:
-        try:
+        async with _shield(context):
             return await serve(opened(sent), context)
-        except Exception as error:
-            await _end(error, context)
 
     return shielded
 
 
 def _shielded_stream(serve: Any, opened: Any) -> Callable[[Any, Context], AsyncIterator[Any]]:
     async def shielded(sent: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async with aclosing(serve(opened(sent), context)) as responses:
-                async for response in responses:
-                    yield response
-        except Exception as error:
-            await _end(error, context)
+        async with _shield(context), aclosing(serve(opened(sent), context)) as responses:
+            async for response in responses:
+                yield response
 
     return shielded
 
 
-async def _end(error: Exception, context: Context) -> None:
-    """Ends the call, unless it is ended already."""
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
-    told: RequestError = InvalidRequest(UNREADABLE, reason="UNREADABLE")
-    if not isinstance(error, DecodeError):
-        log.error("a request ended in an error that nobody foresaw", exc_info=error)
-        told = RequestFailed(OUR_FAULT, reason="UNFORESEEN")
-    await context.abort(told.status, str(told), told.metadata)
+@asynccontextmanager
+async def _shield(context: Context) -> AsyncIterator[None]:
+    """Ends the call, unless it is ended already or its connection broke: then nobody is there to be told."""
+    try:
+        try:
+            yield
+        except (grpc.aio.AbortError, grpc.aio.InternalError):
+            raise
+        except DecodeError:
+            await _end(InvalidRequest(UNREADABLE, reason="UNREADABLE"), context)
+        except Exception:
+            log.exception("a request ended in an error that nobody foresaw")
+            await _end(RequestFailed(OUR_FAULT, reason="UNFORESEEN"), context)
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError from None
+
+
+async def _end(error: RequestError, context: Context) -> None:
+    await context.abort(error.status, str(error), error.metadata)

@@ -1,4 +1,8 @@
-"""Between the core's records and the step protocol's messages. Step protobuf types go no further than this module."""
+"""Between the core's records and the step protocol's messages. Step protobuf types go no further than this module.
+
+A minor version of the protocol only adds. What a worker must not pass over in silence goes only to those whose minor version
+has it, so each such thing has a number below, and a field of `Joined` by which the core knows who can do it.
+"""
 
 import sys
 from array import array

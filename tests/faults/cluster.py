@@ -26,6 +26,10 @@ class Cluster:
     kind: str
     steps: str
     flags: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("octavo_scheduler",)
+    """The scheduler's module, and what comes before its flags."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Of all processes, besides our own."""
     address: str = ""
     workers: "dict[str, subprocess.Popen[str]]" = field(default_factory=dict)
     lines: list[tuple[float, str]] = field(default_factory=list)
@@ -42,9 +46,9 @@ class Cluster:
         """On the same addresses, when it is not the first one."""
         listen = self.address or "127.0.0.1:0"
         flags = (f"--model={self.model}", f"--listen={listen}", f"--workers={self.steps}", *self.flags)
-        command = module("octavo_scheduler", *flags)
+        command = module(*self.program, *flags)
         self.scheduler = process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, env=self._environment()
         )
         assert process.stdout is not None
         match = re.search(r"on ([\d.]+:\d+)", process.stdout.readline())
@@ -53,6 +57,9 @@ class Cluster:
         for act, stream in ((self._read, process.stderr), (self._drain, process.stdout)):
             self.readers.append(threading.Thread(target=act, args=(stream,), daemon=True))
             self.readers[-1].start()
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.environment}
 
     def _read(self, stream: TextIO) -> None:
         with stream:
@@ -72,7 +79,9 @@ class Cluster:
         flags = [f"--model={self.model}", f"--scheduler={steps or self.steps}", f"--worker-id={name}"]
         own = [] if self.kind == "paper" else list(POOL)
         command = module("tests.faults.worker", self.kind, phase, str(after), str(self.kill_log), *flags, *own)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment()
+        )
         assert process.stdout is not None
         line = process.stdout.readline()
         assert "joined" in line, f"{name} did not join: {line!r}"
@@ -120,9 +129,17 @@ def finish(process: "subprocess.Popen[str]") -> None:
 
 
 @contextmanager
-def cluster(model: Path, folder: Path, kind: str, *flags: str, steps: str | None = None) -> Iterator[Cluster]:
+def cluster(
+    model: Path,
+    folder: Path,
+    kind: str,
+    *flags: str,
+    steps: str | None = None,
+    program: tuple[str, ...] = Cluster.program,
+    environment: dict[str, str] | None = None,
+) -> Iterator[Cluster]:
     """A scheduler without workers."""
-    made = Cluster(model, folder, kind, steps or f"ipc://{folder}/steps", flags)
+    made = Cluster(model, folder, kind, steps or f"ipc://{folder}/steps", flags, program, environment or {})
     made.start_scheduler()
     try:
         yield made

@@ -55,6 +55,11 @@ class Tally:
     changed: int = 0
     errors: list[str] = field(default_factory=list)
 
+    @property
+    def harm(self) -> int:
+        """Streams that failed, and tokens lost, repeated or changed."""
+        return self.failed + self.lost + self.duplicated + self.changed
+
 
 async def ask(client: AsyncClient, asked: Asked, tally: Tally) -> Answer:
     """One stream; how its tokens lie is checked as they come."""

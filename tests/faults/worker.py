@@ -1,7 +1,8 @@
 """A worker that kills itself: `python -m tests.faults.worker KIND PHASE AFTER LOG FLAGS…`.
 
 KIND is `real`, the production worker, or `paper`, the production link around a paper worker, without torch or tensors. At
-plan AFTER it reaches PHASE, writes the moment and the phase to LOG and sends itself SIGKILL; `never` does not.
+plan AFTER it reaches PHASE, writes the moment and the phase to LOG and sends itself SIGKILL; `never` does not. With one of
+`versions.VERSIONS` in place of a phase it lives, and speaks that.
 """
 
 import os
@@ -17,6 +18,7 @@ from octavo_worker.flags import read_flags
 from octavo_worker.link import Link
 
 from tests.doubles.paper_worker import PaperWorker
+from tests.faults.versions import VERSIONS, speak
 
 PHASES = ("before receive", "mid-step", "before send", "after send")
 
@@ -112,6 +114,8 @@ def main() -> None:
         runner = build_runner(config)
         warm_up(runner)
     link = Doomed(config, runner, phase, int(after), log)
+    if phase in VERSIONS:
+        speak(link, phase)
     signal.signal(signal.SIGTERM, lambda *_: link.stop())
     link.run()
 

@@ -18,11 +18,13 @@ SECRET = "/srv/models/secret is not a number"
 
 
 class Broken(inference_pb2_grpc.InferenceServiceServicer):
-    """Fails at once, or after the first message of a stream; refuses one request as it should."""
+    """Fails at once, or after the first message of a stream; refuses one request as it should; another's client is gone."""
 
     async def Generate(self, request: Any, context: Any) -> pb.GenerateResponse:
         if request.request_id == "refuse":
             await context.abort(grpc.StatusCode.NOT_FOUND, "not here", (("retry-after-ms", "5"),))
+        if request.request_id == "gone":
+            raise grpc.aio.InternalError("what gRPC raises when it cannot send")
         raise ValueError(SECRET)
 
     async def GenerateStream(self, request: Any, context: Any) -> AsyncIterator[pb.GenerateStreamResponse]:
@@ -65,6 +67,15 @@ async def test_what_nobody_foresaw_is_logged_and_not_told(
         assert (await stream.read()).request_id == "first"
         assert await ending(stream.read()) == (grpc.StatusCode.INTERNAL, OUR_FAULT)
     assert caplog.text.count(SECRET) == 2
+
+
+async def test_a_client_that_has_gone_is_nothing_to_complain_about(
+    channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.Generate(pb.GenerateRequest(request_id="gone"), timeout=0.2)
+    assert caplog.text == ""
 
 
 async def test_a_refusal_passes_with_its_metadata(channel: grpc.aio.Channel) -> None:
