@@ -1,7 +1,7 @@
 """Prompts of book length, and one that is much too long, sent to a scheduler whose health is asked for all the while.
 
-`python -m tests.faults.long_prompts MODEL COUNT ADDRESS` sends them: in a process of its own, so that what it takes to write
-such messages does not hold up whoever asks for health.
+`python -m tests.faults.long_prompts MODEL COUNT` writes them, says so, and sends them to the address that it then reads. It
+is a process of its own, so that what it takes does not hold up whoever asks for health.
 """
 
 import asyncio
@@ -41,17 +41,18 @@ def probe(model: Path, count: int) -> dict[str, Any]:
     asked, idle = (
         LocalServer(model, scheduler_flags=SCHEDULER_FLAGS, worker_flags=WORKER_FLAGS, programs=programs) for _ in "12"
     )
-    command = ("tests.faults.long_prompts", str(model), str(count))
     with (
+        running(module("tests.faults.long_prompts", str(model), str(count))) as sending,
         asked,
         idle,
-        running(module(*command, asked.address)) as sending,
         grpc.insecure_channel(asked.address) as busy_channel,
         grpc.insecure_channel(idle.address) as idle_channel,
     ):
         health = [Health(busy_channel), Health(idle_channel)]
+        assert sending.stdin is not None
         assert sending.stdout is not None
-        sending.stdout.readline()  # its prompts are written
+        sending.stdin.write(f"{asked.address}\n")
+        sending.stdin.flush()
         while sending.poll() is None:
             for each in health:
                 each.ask()
@@ -86,9 +87,11 @@ class Health:
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    """Killed where it has not ended by itself."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    """From its first line on; killed where it has not ended by itself."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()
             yield process
         finally:
             process.kill()
@@ -129,7 +132,7 @@ async def send(address: str, asked: Sequence[pb.Prompt]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    model_folder, number_of_prompts, place = sys.argv[1:]
+    model_folder, number_of_prompts = sys.argv[1:]
     made = prompts(Tokenizer.from_file(f"{model_folder}/tokenizer.json"), int(number_of_prompts))
-    print("now", flush=True)
-    print(json.dumps(asyncio.run(send(place, made))))
+    print("the prompts are written", flush=True)
+    print(json.dumps(asyncio.run(send(sys.stdin.readline().strip(), made))))

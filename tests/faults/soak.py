@@ -36,6 +36,9 @@ LONG_TOKENS = 300
 """Of an answer that nobody waits for: paper takes more than half a second for it."""
 MOST_LATE_SECONDS = 0.06
 PATIENCE_SECONDS = 20.0
+MOST_LOOKS = 10
+LEAVING_SECONDS = 0.2
+"""Until a connection that was closed here is closed there too."""
 
 OUTCOMES = ("answered", "cancelled", "late", "refused")
 Answer = list[list[int]]
@@ -112,7 +115,7 @@ class Soak:
         self.made, self.kept_seconds = made, kept_seconds
         self.requests = some_requests(18, max_tokens=12)
         self.truth: dict[Asked, Answer] = {}
-        self._replacing = asyncio.Lock()
+        self._replacing: asyncio.Lock  # of the event loop of a block
 
     async def begin(self) -> None:
         """Workers join, and the right answers are learned."""
@@ -124,7 +127,7 @@ class Soak:
 
     async def block(self, first: int, count: int) -> dict[str, Any]:
         """Requests `first` to `first + count`, and what is left when all of them have gone."""
-        tally, numbers = Tally(), iter(range(first, first + count))
+        tally, numbers, self._replacing = Tally(), iter(range(first, first + count)), asyncio.Lock()
         async with self._service() as service:
             before = await self._counters(service)
 
@@ -199,18 +202,16 @@ class Soak:
 
     async def rest(self) -> dict[str, int]:
         """Waits until named answers are forgotten, which the next request sees to; flushes, leaves, and looks."""
-        await asyncio.sleep(self.kept_seconds)
-        async with self._service() as service:
-            await service.whole(request_of(self.requests[0], 1), streamed=False)
-            await service.admin.Flush(admin_pb2.FlushRequest())
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
+        for _ in range(MOST_LOOKS):
+            await asyncio.sleep(self.kept_seconds)
+            async with self._service() as service:
+                await service.whole(request_of(self.requests[0], 1), streamed=False)
+                await service.admin.Flush(admin_pb2.FlushRequest())
+            await asyncio.sleep(LEAVING_SECONDS)
             left = await asyncio.to_thread(self._look)
             if left["pages_free"] == left["pages_total"] and not any(left[name] for name in MAPS):
-                return left
-            if time.monotonic() > deadline:
-                return left
-            await asyncio.sleep(0.1)
+                break
+        return left
 
     def _look(self) -> dict[str, int]:
         """What the scheduler says it holds, and what the system says of its process and of the oldest worker's."""

@@ -14,6 +14,7 @@ from octavo_worker.link import Link
 from octavo_worker.runner import Runner
 from zmq.auth import create_certificates
 
+from tests.faults.versions import UNKNOWN
 from tests.worker.plans import growth, new_slots, rows, uint16
 from tests.worker.router import Router
 
@@ -81,6 +82,20 @@ def test_a_plan_is_answered_by_its_result_between_two_heartbeats(router: Router,
     assert before.heartbeat.last_step == 0
     assert (answer.result.step, len(answer.result.token)) == (1, 4)
     assert (after.heartbeat.phase, after.heartbeat.last_step) == (BEAT.PHASE_IDLE, 1)
+
+
+def test_what_only_a_newer_scheduler_knows_is_passed_over(router: Router, worker: Worker) -> None:
+    """A field of the future in a plan, in its rows and in the envelope; and a message that says something unheard of."""
+    router.welcome()
+    plan = start()
+    for part in (plan, plan.rows, plan.new_slots):
+        part.MergeFromString(UNKNOWN)
+    future = wire.SchedulerMessage(epoch=router.epoch)
+    future.MergeFromString(UNKNOWN)
+    router.socket.send_multipart([router.peer, future.SerializeToString()])
+    router.send(plan=plan)
+    assert router.receive("result").result.step == 1
+    assert (worker.link.counters.unreadable, worker.link.counters.stale) == (0, 0)
 
 
 def test_two_plans_in_flight_are_executed_in_order(router: Router, worker: Worker) -> None:
