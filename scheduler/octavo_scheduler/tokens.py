@@ -7,6 +7,7 @@ from functools import cached_property
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
 
+from octavo_scheduler.errors import InvalidRequest
 from octavo_scheduler.template import ChatTemplate
 
 _MARK = "\ue000{}\ue001"
@@ -56,7 +57,12 @@ class Vocabulary:
     @cached_property
     def _literal(self) -> Tokenizer:
         """Takes control tokens for text. One of its own, made when it is needed first: threads must not change the other."""
-        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        try:
+            tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        except Exception as error:  # plain, where two tokens have one id: the library cannot read what it writes then
+            raise InvalidRequest(
+                "the chat has control tokens, which this model's tokenizer cannot take for text"
+            ) from error
         tokenizer.encode_special_tokens = True
         return tokenizer
 

@@ -153,6 +153,16 @@ def test_control_tokens_in_user_text_stay_text(model: ServedModel) -> None:
     assert attack in model.vocabulary.decode(ids, skip_special_tokens=False)
 
 
+def test_where_control_tokens_cannot_be_taken_for_text_a_chat_that_has_some_is_refused_and_others_are_not() -> None:
+    """Two tokens of this vocabulary have one id, so that the library cannot read it again once it is written."""
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "ba": 2}, [("a", "b"), ("b", "a")]))
+    tokenizer.add_special_tokens(["<end>"])
+    vocabulary, template = Vocabulary(tokenizer), ChatTemplate("{{ messages[0]['content'] }}", {})
+    assert vocabulary.encode_chat(template, [("user", "ab")]) == [2]
+    with pytest.raises(InvalidRequest, match="control tokens"):
+        vocabulary.encode_chat(template, [("user", "ab<end>")])
+
+
 def test_control_tokens_in_a_plain_prompt_are_control_tokens(model: ServedModel) -> None:
     assert model.vocabulary.tokenizer.token_to_id("<|im_start|>") in model.vocabulary.encode("<|im_start|>user\n")
 
