@@ -106,6 +106,8 @@ async def test_tokens_of_a_text(service: PaperService, octavo: Octavo, monkeypat
     assert [line.split(" ", 1)[1] for line in out.splitlines()] == [
         repr(service.scheduler.front.model.vocabulary.decode([token])) for token in ids
     ]
+    _, out, _ = await octavo("tokenize", "a\u4f60b", "--texts")
+    assert [line.split(" ")[-1] for line in out.splitlines()] == ["'a'", "'\u4f60'", "'b'"]
     monkeypatch.setattr("sys.stdin", io.StringIO("the page"))
     code, out, _ = await octavo("tokenize", "-", "--chat", "--count")
     assert code == 0

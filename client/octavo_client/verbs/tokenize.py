@@ -6,6 +6,10 @@ import sys
 from octavo_client.prompts import Message
 from octavo_client.verbs import options
 
+REPLACEMENT = "\ufffd"
+MOST_BYTES = 4
+"""Of a character: so many tokens may make one."""
+
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb to the command line."""
@@ -18,7 +22,9 @@ def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser.add_argument("--chat", action="store_true", help="as a user's message, after the model's chat template")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--count", action="store_true", help="only count them")
-    how.add_argument("--texts", action="store_true", help="each on a line of its own, with what it stands for")
+    how.add_argument(
+        "--texts", action="store_true", help="a line for each, with its text; those of one character together"
+    )
     options.add_server(parser)
     parser.set_defaults(run=tokenize)
 
@@ -35,6 +41,11 @@ def tokenize(args: argparse.Namespace) -> int:
         if not args.texts:
             print(*ids)
             return 0
+        held: list[int] = []
         for token in ids:
-            print(token, repr(client.detokenize([token], skip_special_tokens=False, timeout=args.timeout)))
+            held.append(token)
+            piece = client.detokenize(held, skip_special_tokens=False, timeout=args.timeout)
+            if not piece.endswith(REPLACEMENT) or len(held) == MOST_BYTES:
+                print(*held, repr(piece))
+                held = []
     return 0
