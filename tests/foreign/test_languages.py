@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from tests.foreign.conftest import MAX_TOKENS, PROMPT, WHOLE_CONTEXT, Guarded, Note, Server
 from tests.foreign.environments import HERE
@@ -58,15 +59,20 @@ def test_a_cancel_is_counted_by_the_server_and_frees_the_pages(language: str, se
 
 
 @each_language
-def test_a_refusal_says_why(language: str, address: str, note: Note) -> None:
+def test_a_refusal_says_why_to_people_and_to_programs(language: str, address: str, note: Note) -> None:
     recipe = RECIPES[language]
     result = recipe.run(address, "")
     assert result.returncode == 1
-    assert (
-        result.stderr.strip()
-        == f"{recipe.statuses('INVALID_ARGUMENT')}: the prompt is empty: it needs at least one token"
-    )
+    sentence, details = result.stderr.splitlines()
+    assert sentence == f"{recipe.statuses('INVALID_ARGUMENT')}: the prompt is empty: it needs at least one token"
+    status = status_pb2.Status.FromString(bytes.fromhex(details.removeprefix("details: ")))
+    reason, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(reason)
+    assert status.details[1].Unpack(wrong)
+    assert (reason.domain, reason.reason) == ("octavo.v1", "INVALID_REQUEST")
+    assert [violation.field for violation in wrong.field_violations] == ["prompt"]
     note(language, recipe.version(), "error")
+    note(language, recipe.version(), "details")
 
 
 @each_language
