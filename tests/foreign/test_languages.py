@@ -25,7 +25,7 @@ def test_deltas_make_the_whole_answer(language: str, address: str, expected: str
     assert result.returncode == 0, result.stderr
     assert result.stdout == expected
     assert f"{MAX_TOKENS} tokens, ended by FINISH_REASON_LENGTH" in result.stderr
-    note(language, recipe.version(), "text")
+    note(recipe.title, recipe.version(), "text")
 
 
 @each_language
@@ -44,7 +44,7 @@ def test_a_deadline_ends_a_request_that_waits_and_nothing_is_left_of_it(
     assert result.stderr.startswith(recipe.statuses("DEADLINE_EXCEEDED") + ": ")
     assert bool(result.stdout) is has_begun
     until_idle(server)
-    note(language, recipe.version(), "deadline")
+    note(recipe.title, recipe.version(), "deadline")
 
 
 @each_language
@@ -55,7 +55,7 @@ def test_a_cancel_is_counted_by_the_server_and_frees_the_pages(language: str, se
     assert result.returncode == 1, result.stderr
     assert result.stderr.startswith(recipe.statuses("CANCELLED") + ": ") or "anceled: " in result.stderr
     assert until_idle(server) == cancelled + 1
-    note(language, recipe.version(), "cancel")
+    note(recipe.title, recipe.version(), "cancel")
 
 
 @each_language
@@ -71,8 +71,8 @@ def test_a_refusal_says_why_to_people_and_to_programs(language: str, address: st
     assert status.details[1].Unpack(wrong)
     assert (reason.domain, reason.reason) == ("octavo.v1", "INVALID_REQUEST")
     assert [violation.field for violation in wrong.field_violations] == ["prompt"]
-    note(language, recipe.version(), "error")
-    note(language, recipe.version(), "details")
+    note(recipe.title, recipe.version(), "error")
+    note(recipe.title, recipe.version(), "details")
 
 
 @each_language
@@ -88,7 +88,7 @@ def test_tls_and_token_open_the_door_and_nothing_less_does(
     refused = recipe.run(*ask)
     assert refused.returncode == 1
     assert refused.stderr.startswith(recipe.statuses("UNAUTHENTICATED") + ": ")
-    note(language, recipe.version(), "TLS and token")
+    note(recipe.title, recipe.version(), "TLS and token")
 
 
 def until_idle(server: Server) -> int:

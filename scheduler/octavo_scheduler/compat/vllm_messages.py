@@ -39,6 +39,9 @@ def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
             "truncate_prompt_tokens is not served: a prompt is used whole",
             field="sampling_params.truncate_prompt_tokens",
         )
+    for name in ("logprobs", "prompt_logprobs"):
+        if params.HasField(name):
+            raise InvalidRequest(f"{name} is not served by this API", field=f"sampling_params.{name}")
     options = inference_pb2.GenerationOptions(
         stopping=inference_pb2.StoppingOptions(
             max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
@@ -52,9 +55,6 @@ def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
     )
     _sampling(params, options.sampling)
     _constraint(params, options.constraint)
-    for name in ("logprobs", "prompt_logprobs"):
-        if params.HasField(name):
-            setattr(options.output, name, _natural(name, getattr(params, name)))
     return options
 
 
