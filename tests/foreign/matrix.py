@@ -54,7 +54,7 @@ def table(clients: Clients, today: str, skipped: Iterable[str]) -> str:
 
 def with_table(document: str, matrix: str) -> str:
     before, _, rest = document.partition(BEGIN)
-    return before + matrix + rest.partition(END)[2].lstrip("\n")
+    return f"{before}{matrix}\n{rest.partition(END)[2].lstrip()}"
 
 
 def main() -> int:

@@ -35,8 +35,12 @@ JARS = ":".join(
 
 @dataclass(frozen=True)
 class Recipe:
-    """A client in one file. `build` gives the words that run it and the environment to run it in."""
+    """A client in one file. `title` is the language's own name.
 
+    `build` gives the words that run it and the environment to run it in.
+    """
+
+    title: str
     source: str
     build: Callable[[], tuple[list[str], dict[str, str]]]
     version: Callable[[], str]
@@ -141,11 +145,11 @@ def _number(status: str) -> str:
 
 
 RECIPES = {
-    "node": Recipe("node/client.js", _node, _npm("@grpc/grpc-js")),
-    "go": Recipe("go/main.go", _go, _debian("golang-google-grpc-dev"), _camel),
-    "cpp": Recipe("cpp/client.cc", _cpp, _debian("libgrpc++-dev"), _number),
-    "java": Recipe("java/Client.java", _java, _debian("libgrpc-java")),
-    "ruby": Recipe("ruby/client.rb", _ruby, _debian("ruby-grpc"), _camel),
+    "node": Recipe("Node", "node/client.js", _node, _npm("@grpc/grpc-js")),
+    "go": Recipe("Go", "go/main.go", _go, _debian("golang-google-grpc-dev"), _camel),
+    "cpp": Recipe("C++", "cpp/client.cc", _cpp, _debian("libgrpc++-dev"), _number),
+    "java": Recipe("Java", "java/Client.java", _java, _debian("libgrpc-java")),
+    "ruby": Recipe("Ruby", "ruby/client.rb", _ruby, _debian("ruby-grpc"), _camel),
 }
 QUICK = ("node",)
 """Those that every run of the tests includes."""

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 
 from tests.foreign.conftest import MAX_TOKENS, PROMPT, WHOLE_CONTEXT, Guarded, Note, Server
 from tests.foreign.environments import HERE
@@ -24,7 +25,7 @@ def test_deltas_make_the_whole_answer(language: str, address: str, expected: str
     assert result.returncode == 0, result.stderr
     assert result.stdout == expected
     assert f"{MAX_TOKENS} tokens, ended by FINISH_REASON_LENGTH" in result.stderr
-    note(language, recipe.version(), "text")
+    note(recipe.title, recipe.version(), "text")
 
 
 @each_language
@@ -43,7 +44,7 @@ def test_a_deadline_ends_a_request_that_waits_and_nothing_is_left_of_it(
     assert result.stderr.startswith(recipe.statuses("DEADLINE_EXCEEDED") + ": ")
     assert bool(result.stdout) is has_begun
     until_idle(server)
-    note(language, recipe.version(), "deadline")
+    note(recipe.title, recipe.version(), "deadline")
 
 
 @each_language
@@ -54,19 +55,24 @@ def test_a_cancel_is_counted_by_the_server_and_frees_the_pages(language: str, se
     assert result.returncode == 1, result.stderr
     assert result.stderr.startswith(recipe.statuses("CANCELLED") + ": ") or "anceled: " in result.stderr
     assert until_idle(server) == cancelled + 1
-    note(language, recipe.version(), "cancel")
+    note(recipe.title, recipe.version(), "cancel")
 
 
 @each_language
-def test_a_refusal_says_why(language: str, address: str, note: Note) -> None:
+def test_a_refusal_says_why_to_people_and_to_programs(language: str, address: str, note: Note) -> None:
     recipe = RECIPES[language]
     result = recipe.run(address, "")
     assert result.returncode == 1
-    assert (
-        result.stderr.strip()
-        == f"{recipe.statuses('INVALID_ARGUMENT')}: the prompt is empty: it needs at least one token"
-    )
-    note(language, recipe.version(), "error")
+    sentence, details = result.stderr.splitlines()
+    assert sentence == f"{recipe.statuses('INVALID_ARGUMENT')}: the prompt is empty: it needs at least one token"
+    status = status_pb2.Status.FromString(bytes.fromhex(details.removeprefix("details: ")))
+    reason, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(reason)
+    assert status.details[1].Unpack(wrong)
+    assert (reason.domain, reason.reason) == ("octavo.v1", "INVALID_REQUEST")
+    assert [violation.field for violation in wrong.field_violations] == ["prompt"]
+    note(recipe.title, recipe.version(), "error")
+    note(recipe.title, recipe.version(), "details")
 
 
 @each_language
@@ -82,7 +88,7 @@ def test_tls_and_token_open_the_door_and_nothing_less_does(
     refused = recipe.run(*ask)
     assert refused.returncode == 1
     assert refused.stderr.startswith(recipe.statuses("UNAUTHENTICATED") + ": ")
-    note(language, recipe.version(), "TLS and token")
+    note(recipe.title, recipe.version(), "TLS and token")
 
 
 def until_idle(server: Server) -> int:

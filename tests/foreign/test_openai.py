@@ -19,6 +19,7 @@ from tests.foreign.environments import HERE, clean_environment, python_environme
 from tests.foreign.test_languages import until_idle
 
 SMG, OPENAI = "smg==1.13.0", "openai==3.57.0"
+CLIENT = "openai through smg", " / ".join(each.partition("==")[2] for each in (OPENAI, SMG))
 
 
 def free_ports(count: int) -> list[int]:
@@ -99,14 +100,14 @@ def test_a_chat_is_answered_as_octavo_answers_it(
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
     ]
-    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "text")
+    note(*CLIENT, "text")
 
 
 def test_a_streamed_chat_is_the_same_in_pieces_and_its_usage_comes_last(asked: dict[str, Any], note: Note) -> None:
     streamed, whole = asked["chat_stream"], asked["chat"]
     assert {name: streamed[name] for name in ("text", "reason", "usage")} == whole
     assert streamed["pieces"] > 1
-    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "usage")
+    note(*CLIENT, "usage")
 
 
 def test_a_completion_ends_before_its_stop_text_whole_and_streamed(asked: dict[str, Any]) -> None:
@@ -123,12 +124,14 @@ def test_refusals_are_the_packages_own_errors_with_octavos_sentence(asked: dict[
     too_long = asked["refusals"]["too long"]
     assert (too_long["kind"], too_long["status"]) == ("BadRequestError", 400)
     assert "max_tokens is 1000000" in too_long["message"]
-    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "error")
+    note(*CLIENT, "error")
 
 
-def test_a_client_that_leaves_a_stream_frees_its_pages(
+def test_clients_that_leave_a_stream_or_run_out_of_time_free_their_pages(
     asked: dict[str, Any], real_address: str, cancelled_before: int, note: Note
 ) -> None:
     assert asked["leave"]["pieces"] == 3
-    assert until_idle(Server(real_address)) == cancelled_before + 1
-    note("openai through smg", f"{asked['version']} / {SMG.partition('==')[2]}", "cancel")
+    assert asked["late"]["kind"] == "APITimeoutError"
+    assert until_idle(Server(real_address)) == cancelled_before + 2
+    note(*CLIENT, "deadline")
+    note(*CLIENT, "cancel")

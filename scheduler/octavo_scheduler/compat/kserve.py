@@ -185,7 +185,7 @@ def options_of(parameters: Mapping[str, pb.InferParameter]) -> inference_pb2.Gen
             else:
                 setattr(group, name, value)
         except (TypeError, ValueError) as error:
-            raise InvalidRequest(f"the parameter {name} cannot be {value!r}") from error
+            raise InvalidRequest(f"the parameter {name} cannot be {value!r}", field=f"parameters.{name}") from error
     return options
 
 

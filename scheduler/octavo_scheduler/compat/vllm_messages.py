@@ -22,9 +22,11 @@ def prompt_of(request: pb.GenerateRequest) -> inference_pb2.Prompt:
     """What to continue. Raises InvalidRequest for what is neither text nor token ids."""
     for name in UNSERVED:
         if request.HasField(name):
-            raise InvalidRequest(f"{name} is not served: this engine takes text and token ids")
+            raise InvalidRequest(f"{name} is not served: this engine takes text and token ids", field=name)
     if request.extra_mm_inputs:
-        raise InvalidRequest("extra_mm_inputs is not served: this engine takes text and token ids")
+        raise InvalidRequest(
+            "extra_mm_inputs is not served: this engine takes text and token ids", field="extra_mm_inputs"
+        )
     if request.WhichOneof("input") == "text":
         return inference_pb2.Prompt(text=request.text)
     return inference_pb2.Prompt(token_ids=inference_pb2.TokenIds(ids=request.tokenized.input_ids))
@@ -33,7 +35,13 @@ def prompt_of(request: pb.GenerateRequest) -> inference_pb2.Prompt:
 def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
     """How to generate. Raises InvalidRequest."""
     if params.HasField("truncate_prompt_tokens"):
-        raise InvalidRequest("truncate_prompt_tokens is not served: a prompt is used whole")
+        raise InvalidRequest(
+            "truncate_prompt_tokens is not served: a prompt is used whole",
+            field="sampling_params.truncate_prompt_tokens",
+        )
+    for name in ("logprobs", "prompt_logprobs"):
+        if params.HasField(name):
+            raise InvalidRequest(f"{name} is not served by this API", field=f"sampling_params.{name}")
     options = inference_pb2.GenerationOptions(
         stopping=inference_pb2.StoppingOptions(
             max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
@@ -47,9 +55,6 @@ def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
     )
     _sampling(params, options.sampling)
     _constraint(params, options.constraint)
-    for name in ("logprobs", "prompt_logprobs"):
-        if params.HasField(name):
-            setattr(options.output, name, _natural(name, getattr(params, name)))
     return options
 
 

@@ -11,6 +11,13 @@ import openai
 client = openai.OpenAI(base_url=sys.argv[1], api_key="none", max_retries=0, timeout=60)
 messages = [{"role": "user", "content": "What is the capital of France?"}]
 prompt = "The capital of France is"
+long_answer = {
+    "model": "smollm2",
+    "prompt": prompt,
+    "temperature": 0,
+    "max_tokens": 4000,
+    "extra_body": {"ignore_eos": True},
+}
 
 
 def chat() -> dict:
@@ -74,10 +81,19 @@ def refusal(parameters: dict) -> dict:
 
 def leave() -> dict:
     """Reads three pieces of a long answer, and goes."""
-    stream = client.completions.create(model="smollm2", prompt=prompt, temperature=0, max_tokens=4000, stream=True)
+    stream = client.completions.create(**long_answer, stream=True)
     pieces = [next(iter(stream)).choices for _ in range(3)]
     stream.close()
     return {"pieces": len(pieces)}
+
+
+def late() -> dict:
+    """Waits a second for a long answer, and gives up."""
+    try:
+        client.with_options(timeout=1.0).completions.create(**long_answer)
+    except openai.APITimeoutError as error:
+        return {"kind": type(error).__name__}
+    return {"kind": "none"}
 
 
 def usage(counted: object) -> list[int]:
@@ -85,5 +101,5 @@ def usage(counted: object) -> list[int]:
 
 
 models = [model.id for model in client.models.list()]
-parts = (chat, chat_stream, completion, completion_stream, several, refusals, leave)
+parts = (chat, chat_stream, completion, completion_stream, several, refusals, leave, late)
 print(json.dumps({"version": openai.__version__, "models": models, **{part.__name__: part() for part in parts}}))
