@@ -43,8 +43,11 @@ OPENINGS = (
     "List what one should take along on a long journey by train through",
 )
 STREAMS = 16
-WARM_UP = 75.0
+WARM_UP = 60.0
 """Seconds of load, which the timeline shows, before the first question is asked."""
+
+PATIENCE = 180_000
+"""Milliseconds for an answer among all the others."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ async def open_tab(browser: "Browser", url: str, look: Look) -> Page:
         viewport={"width": look.width, "height": look.height}, color_scheme=look.scheme, device_scale_factor=1.5
     )
     page = await context.new_page()
+    page.set_default_timeout(PATIENCE)
     await page.goto(url)
     await page.wait_for_selector("canvas")
     return page
