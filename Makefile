@@ -130,6 +130,9 @@ gpu-check: $(DEV) ## Check and measure the kernels on the GPU that is here (eigh
 docs: $(DEV) ## Build the documentation as a site, in .cache/site, without a warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+screenshots: $(DEV) ## Take the pictures of the documentation from a running server (three minutes; needs Chromium)
+	$(BIN)/python -m benchmarks.screenshots $(if $(MODEL),--model "$(MODEL)")
+
 clean: ## Remove everything that make made, the virtual environment too
 	rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-QUESTION = "What is virtual memory in a computer? Answer in two sentences."
+QUESTIONS = (
+    "What is virtual memory in a computer? Answer in two sentences.",
+    "Tell me the story of a printer's apprentice who finds a page that is in no book.",
+)
 OPENINGS = (
     "Tell the story of a lighthouse keeper who writes letters to the sea, and of",
     "Explain to a child how a printing press works, step by step, and then",
@@ -40,8 +43,11 @@ OPENINGS = (
     "List what one should take along on a long journey by train through",
 )
 STREAMS = 16
-WARM_UP, LOOKING = 20.0, 12.0
-"""Seconds of load before the first picture, and in front of each."""
+WARM_UP = 60.0
+"""Seconds of load, which the timeline shows, before the first question is asked."""
+
+PATIENCE = 180_000
+"""Milliseconds for an answer among all the others."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,11 @@ class Look:
     width: int
     height: int
     scheme: Any = "light"
+    points: bool = False
+    """At a page of the map."""
 
 
-LOOKS = (Look("page", 1360, 860), Look("page-dark", 1360, 860, "dark"), Look("page-phone", 390, 1500))
+LOOKS = (Look("page", 1360, 860), Look("page-dark", 1360, 860, "dark", points=True), Look("page-phone", 390, 844))
 
 
 async def load(client: AsyncClient, number: int) -> None:
@@ -74,25 +82,29 @@ async def watch(client: AsyncClient, window: Window) -> None:
         await asyncio.sleep(1.0)
 
 
-async def picture(browser: "Browser", url: str, look: Look) -> None:
+async def open_tab(browser: "Browser", url: str, look: Look) -> Page:
     context = await browser.new_context(
         viewport={"width": look.width, "height": look.height}, color_scheme=look.scheme, device_scale_factor=1.5
     )
     page = await context.new_page()
+    page.set_default_timeout(PATIENCE)
     await page.goto(url)
-    await ask(page)
-    await asyncio.sleep(LOOKING)
-    await page.wait_for_selector(".stats")
-    canvas = page.locator("canvas").first
-    await canvas.hover(position={"x": 30, "y": 30})
-    await page.screenshot(path=IMAGES / f"{look.name}.png")
-    await context.close()
-
-
-async def ask(page: Page) -> None:
     await page.wait_for_selector("canvas")
-    await page.fill("#question", QUESTION)
-    await page.press("#question", "Enter")
+    return page
+
+
+async def picture(page: Page, look: Look) -> None:
+    """With one answer that is whole and one that is coming."""
+    for number, question in enumerate(QUESTIONS):
+        await page.fill("#question", question)
+        await page.press("#question", "Enter")
+        if number == 0:
+            await page.wait_for_selector(".stats")
+    if look.points:
+        await page.locator("canvas").first.hover(position={"x": 30, "y": 30})
+    await asyncio.sleep(3.0)
+    await page.screenshot(path=IMAGES / f"{look.name}.png", full_page=True)
+    await page.context.close()
 
 
 def draw_top(window: Window, address: str) -> None:
@@ -107,9 +119,10 @@ async def pictures(address: str, url: str, chromium: str) -> dict[str, Any]:
         work = [asyncio.create_task(load(client, number)) for number in range(STREAMS)]
         work.append(asyncio.create_task(watch(client, window)))
         browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tabs = [await open_tab(browser, url, look) for look in LOOKS]
         await asyncio.sleep(WARM_UP)
-        for look in LOOKS:
-            await picture(browser, url, look)
+        for tab, look in zip(tabs, LOOKS, strict=True):
+            await picture(tab, look)
         draw_top(window, address)
         await browser.close()
         for task in work:

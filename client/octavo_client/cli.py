@@ -23,6 +23,7 @@ VERBS = {
     "status": "verbs.status",
     "watch": "verbs.watch",
     "top": "verbs.top",
+    "bench": "verbs.bench",
     "requests": "verbs.requests",
     "explain": "verbs.requests",
     "pages": "verbs.pages",

@@ -20,7 +20,7 @@ from octavo_client.demo_view import View, pick_view
 from octavo_client.errors import OctavoError
 from octavo_client.local import LocalServer, Programs
 from octavo_client.params import SamplingParams
-from octavo_client.results import Delta, End, Event, Start
+from octavo_client.results import Delta
 
 ABOUT_DEFAULT_MODEL = (
     "The model is SmolLM2 with 135M parameters. It was trained on English: its Chinese is poor, and it errs a lot. "
@@ -109,7 +109,7 @@ async def _ask(client: AsyncClient, number: int, question: Question, params: Sam
     recording = Recording(started=time.monotonic())
     try:
         async for event in client.chat_stream([{"role": "user", "content": question.text}], params):
-            _record(recording, event, time.monotonic())
+            recording.note(event, time.monotonic())
             if isinstance(event, Delta):
                 view.append(number, event.text)
     except OctavoError as error:
@@ -117,13 +117,3 @@ async def _ask(client: AsyncClient, number: int, question: Question, params: Sam
     num_tokens = sum(count for _, count in recording.arrivals)
     view.finish(number, recording.error or f"{num_tokens} tokens, {recording.finish_reason or 'cut off'}")
     return recording
-
-
-def _record(recording: Recording, event: Event, now: float) -> None:
-    match event:
-        case Start():
-            recording.prompt_tokens = event.prompt_tokens
-        case Delta() if event.token_ids:
-            recording.arrivals.append((now, len(event.token_ids)))
-        case End():
-            recording.finish_reason = event.answers[0].finish_reason if event.answers else None

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from octavo.v1 import admin_pb2 as pb
 from rich.table import Table
 
+from octavo_client.results import Delta, End, Event, Start
+
 
 @dataclass
 class Recording:
@@ -19,6 +21,16 @@ class Recording:
     prompt_tokens: int = 0
     finish_reason: str | None = None
     error: str | None = None
+
+    def note(self, event: Event, now: float) -> None:
+        """Takes down an event that came now."""
+        match event:
+            case Start():
+                self.prompt_tokens = event.prompt_tokens
+            case Delta() if event.token_ids:
+                self.arrivals.append((now, len(event.token_ids)))
+            case End():
+                self.finish_reason = event.answers[0].finish_reason if event.answers else None
 
     @property
     def is_complete(self) -> bool:

@@ -37,6 +37,8 @@ class Config:
     curve: CurveFiles | None
     http: str | None = None
     """Where the page, the metrics and JSON are served, if anywhere."""
+    traces: str | None = None
+    """URL of the collector that gets a span for each request, if any."""
     lifeline: int | None
     log_level: str
     record: Path | None = None
@@ -74,6 +76,8 @@ class Config:
                 has_keys=self.tls is not None and self.token_file is not None,
                 remedy="give --tls-cert, --tls-key and --token-file (octavo keys makes them)",
             )
+        if self.traces is not None and not self.traces.startswith(("http://", "https://")):
+            raise StartError(f"--traces {self.traces} is neither http://HOST:PORT nor https://HOST:PORT")
         if self.admin_token_file is not None and self.token_file is None:
             raise StartError("--admin-token-file needs --token-file too: without it clients need no token at all")
 
@@ -125,6 +129,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
     p.add_argument("--admin-listen", help="gRPC address of AdminService; default: --listen serves it too")
     p.add_argument("--http", metavar="ADDRESS", help="serve the web page, /metrics and JSON there; default: nowhere")
+    p.add_argument("--traces", metavar="URL", help="send a span for each request to this OTLP/gRPC collector")
     p.add_argument("--workers", default="tcp://127.0.0.1:50052", help="address that workers dial, tcp:// or ipc://")
     p.add_argument("--max-num-seqs", type=int, default=Settings.max_num_seqs, help="most sequences running on a worker")
     p.add_argument("--max-step-tokens", type=int, default=Settings.max_step_tokens, help="token budget of a step")
@@ -224,6 +229,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         admin_token_file=o.admin_token_file,
         admin_listen=o.admin_listen,
         http=o.http,
+        traces=o.traces,
         curve=CurveFiles(*curve) if curve else None,
         lifeline=o.lifeline,
         log_level=o.log_level,

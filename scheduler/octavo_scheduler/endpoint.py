@@ -32,11 +32,18 @@ SERVER_OPTIONS = [
 class Endpoint:
     """Add servicers to `server`, then `start`. Raises StartError when the address is taken."""
 
-    def __init__(self, listen: str, tokens: Tokens, credentials: grpc.ServerCredentials | None) -> None:
+    def __init__(
+        self,
+        listen: str,
+        tokens: Tokens,
+        credentials: grpc.ServerCredentials | None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        """`interceptors`: further ones, which come when it is clear that the call is allowed."""
         path = socket_path(listen)
         self._lock = PathLock(path) if path else None
         self.server = grpc.aio.server(
-            interceptors=[RoleInterceptor(tokens), ShieldInterceptor()], options=SERVER_OPTIONS
+            interceptors=[RoleInterceptor(tokens), ShieldInterceptor(), *interceptors], options=SERVER_OPTIONS
         )
         previous = os.umask(0o177)  # a socket file is for its owner alone
         try:

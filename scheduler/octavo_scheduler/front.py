@@ -12,12 +12,12 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from octavo_scheduler import errors
-from octavo_scheduler.answer import Answer, Event, Piece
+from octavo_scheduler.answer import Answer, Begin, End, Event, Piece
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
 from octavo_scheduler.kept import Kept
@@ -30,6 +30,8 @@ from octavo_scheduler.transcript import Reader, Transcript
 log = logging.getLogger("octavo.scheduler")
 
 T = TypeVar("T")
+Trace = Callable[[Parsed], AbstractContextManager[Callable[[Begin | End], None]]]
+"""Entered for as long as a request is answered; what it gives is told the first event and the last."""
 Post = Callable[[Callable[[Core, float], list[Output]]], None]
 
 
@@ -50,6 +52,7 @@ class Front:
         self._labels: dict[str, str] = {}
         self.num_readers = 0
         self.tally = RequestTally()
+        self.trace: Trace = lambda parsed: nullcontext(lambda event: None)
         self._most_tokens = max(1, STREAM_BUFFER_BYTES // 4 // (model.vocabulary.longest_token + ID_BYTES))
         """Taken at once: with what a stream interval held back they make no message longer than half the buffer."""
         self._post = post
@@ -123,7 +126,7 @@ class Front:
 
         `on_overflow` is called when too much comes while the caller is busy with an event.
         """
-        with self.tally.request() as course:
+        with self.tally.request() as course, self.trace(parsed) as note:
             transcript = self.kept.open(parsed)
             parsed = _with_seed(parsed, transcript.seed)
             reader = Reader(transcript, parsed.spec.id, self._most_tokens, on_overflow)
@@ -139,6 +142,7 @@ class Front:
                     for event in events:
                         if not isinstance(event, Piece):
                             course.note(event)
+                            note(event)
                         yield event
             finally:
                 self._leave(transcript, reader, parsed)

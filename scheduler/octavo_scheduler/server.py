@@ -5,10 +5,12 @@ import logging
 import secrets
 import threading
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
+from grpc.aio import ServerInterceptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from octavo.foreign import kserve_pb2, kserve_pb2_grpc, vllm_engine_pb2, vllm_engine_pb2_grpc
@@ -31,6 +33,7 @@ from octavo_scheduler.roles import Tokens
 from octavo_scheduler.service import InferenceService
 
 if TYPE_CHECKING:
+    from octavo_scheduler.traces import Traces
     from octavo_scheduler.web.endpoint import HttpEndpoint
 
 log = logging.getLogger("octavo.scheduler")
@@ -68,6 +71,7 @@ class Scheduler:
         self._endpoints: list[Endpoint] = []
         self._http: HttpEndpoint | None = None
         self._inference, self._admin = InferenceService(self.front, self.loop), AdminService(self.front, self.loop)
+        self._traces: Traces | None = None
         self._by_http: dict[ServiceDescriptor, object] = {INFERENCE: self._inference}
         try:
             self._listen(config)
@@ -99,6 +103,8 @@ class Scheduler:
         self.loop.stop()
         self._thread.join()
         self.link.close()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)  # it may wait for the collector
 
     @property
     def address(self) -> str:
@@ -118,7 +124,16 @@ class Scheduler:
     def _listen(self, config: Config) -> None:
         credentials = server_credentials(config.tls) if config.tls else None
         tokens = Tokens(config.token_file, config.admin_token_file)
-        self._endpoints.append(Endpoint(config.listen, tokens, credentials))
+        interceptors: list[ServerInterceptor] = []
+        if config.traces is not None:
+            if find_spec("opentelemetry") is None:
+                raise StartError("--traces needs OpenTelemetry: pip install 'octavo[otel]'")
+            from octavo_scheduler.traces import TraceInterceptor, Traces
+
+            self._traces = Traces.to(config.traces, self.front.model.name)
+            self.front.trace = self._traces.request
+            interceptors.append(TraceInterceptor())
+        self._endpoints.append(Endpoint(config.listen, tokens, credentials, interceptors))
         if config.admin_listen is not None:  # without tokens of its own it is local, and whoever gets there may call it
             own = tokens if config.admin_token_file else Tokens()
             self._endpoints.append(Endpoint(config.admin_listen, own, credentials))

@@ -40,7 +40,13 @@ class Rehearsal:
     def moved(self, service: str, arguments: list[str], address: str = "127.0.0.1:0") -> list[str]:
         """Arguments as they read outside a container, with gRPC on `address`."""
         steps = f"127.0.0.1:{self.step_port}"
-        moves = {"0.0.0.0:50051": address, "127.0.0.1:50051": address, "0.0.0.0:5555": steps, "scheduler:5555": steps}
+        moves = {
+            "0.0.0.0:50051": address,
+            "127.0.0.1:50051": address,
+            "0.0.0.0:8080": "127.0.0.1:0",
+            "0.0.0.0:5555": steps,
+            "scheduler:5555": steps,
+        }
         moves.update((target, str(place)) for target, place in self.places(service).items())
         pattern = "|".join(re.escape(target) for target in sorted(moves, key=len, reverse=True))
         return [re.sub(pattern, lambda match: moves[match[0]], argument) for argument in arguments]

@@ -13,8 +13,8 @@ from tests.deploy.compose import resolve, run_compose
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    """All services, those of the GPU profile too."""
-    found: dict[str, Any] = resolve("--profile", "gpu")["services"]
+    """All services, those of every profile."""
+    found: dict[str, Any] = resolve("--profile", "gpu", "--profile", "observability")["services"]
     return found
 
 
@@ -27,10 +27,23 @@ def test_the_cpu_profile_is_the_default() -> None:
 
 
 def test_the_gpu_profile_adds_a_worker_with_a_gpu(services: dict[str, Any]) -> None:
-    assert set(services) == {"keys", "scheduler", "worker", "worker-gpu"}
+    assert set(resolve("--profile", "gpu")["services"]) == {"keys", "scheduler", "worker", "worker-gpu"}
     (device,) = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert "--device=cuda" in services["worker-gpu"]["command"]
+
+
+def test_the_observability_profile_adds_prometheus_and_grafana(services: dict[str, Any]) -> None:
+    added = set(resolve("--profile", "observability")["services"]) - set(resolve()["services"])
+    assert added == {"prometheus", "grafana"}
+    for name in added:
+        assert services[name]["read_only"]
+        assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["networks"].keys() == {"front"}
+        assert {port["host_ip"] for port in services[name]["ports"]} == {"127.0.0.1"}
+        assert all(volume["read_only"] for volume in services[name]["volumes"])
+    assert volumes_of(services["prometheus"]).keys() & {"scheduler-keys", "worker-keys", "admin-keys"} == set()
+    assert services["prometheus"]["user"] == "10001:10001", "files of keys are their owner's alone"
 
 
 def test_workers_can_be_scaled(services: dict[str, Any]) -> None:
@@ -80,9 +93,10 @@ def test_workers_reach_the_scheduler_and_nothing_else(services: dict[str, Any]) 
 
 
 def test_the_service_is_published_on_loopback_unless_asked_otherwise(services: dict[str, Any]) -> None:
-    assert [(port["host_ip"], port["target"]) for port in services["scheduler"]["ports"]] == [("127.0.0.1", 50051)]
-    wide = resolve(OCTAVO_PUBLISH="0.0.0.0:443")["services"]["scheduler"]["ports"]
-    assert [(port["host_ip"], port["published"]) for port in wide] == [("0.0.0.0", "443")]
+    published = {(port["host_ip"], port["target"]) for port in services["scheduler"]["ports"]}
+    assert published == {("127.0.0.1", 50051), ("127.0.0.1", 8080)}
+    wide = resolve(OCTAVO_PUBLISH="0.0.0.0:443", OCTAVO_PUBLISH_HTTP="0.0.0.0:80")["services"]["scheduler"]["ports"]
+    assert {(port["host_ip"], port["published"]) for port in wide} == {("0.0.0.0", "443"), ("0.0.0.0", "80")}
 
 
 def test_everything_waits_for_the_keys(services: dict[str, Any]) -> None:

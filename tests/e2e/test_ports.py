@@ -77,18 +77,18 @@ def test_serve_listens_on_its_address_and_on_a_socket_file_of_its_own(model: Pat
 
 
 def test_scheduler_and_workers_listen_on_the_addresses_that_they_are_given(model: Path, tmp_path: Path) -> None:
-    grpc_port, admin_port, step_port = free_port(), free_port(), free_port()
+    grpc_port, admin_port, step_port, http_port = free_port(), free_port(), free_port(), free_port()
     scheduler = module(
         "octavo_scheduler",
         *(f"--model={model}", f"--listen=127.0.0.1:{grpc_port}", f"--workers=tcp://127.0.0.1:{step_port}"),
-        f"--admin-listen=127.0.0.1:{admin_port}",
+        *(f"--admin-listen=127.0.0.1:{admin_port}", f"--http=127.0.0.1:{http_port}"),
     )
     worker = module("octavo_worker", f"--model={model}", f"--scheduler=tcp://127.0.0.1:{step_port}", *POOL)
     before = set(descendants())
     with running(scheduler, ready=f"administrators 127.0.0.1:{admin_port}"):
         one = [process for process in descendants() if process not in before]
         with running(worker, ready="joined"):
-            expected = {("127.0.0.1", port) for port in (grpc_port, admin_port, step_port)}
+            expected = {("127.0.0.1", port) for port in (grpc_port, admin_port, step_port, http_port)}
             assert doors(one) == expected
             others = [process for process in descendants() if process not in (*before, *one)]
             assert others

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from octavo_client.addresses import DEFAULT_ADDRESS
+from octavo_client.client import AsyncClient
 from octavo_client.params import SamplingParams
 from octavo_client.sync import Client
 
@@ -38,8 +39,16 @@ def add_server(parser: argparse.ArgumentParser) -> None:
 
 def open_client(args: argparse.Namespace) -> Client:
     """Opens the client that the flags of add_server() describe."""
-    files = {name: getattr(args, name) for name in ("ca_file", "token_file", "cert_file", "key_file")}
-    return Client(args.address, model=args.served_model, **files)
+    return Client(args.address, model=args.served_model, **_files(args))
+
+
+def open_async_client(args: argparse.Namespace) -> AsyncClient:
+    """The same within an event loop."""
+    return AsyncClient(args.address, model=args.served_model, **_files(args))
+
+
+def _files(args: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in ("ca_file", "token_file", "cert_file", "key_file")}
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

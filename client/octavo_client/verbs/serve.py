@@ -102,7 +102,7 @@ def serve(args: argparse.Namespace, programs: Programs | None = None) -> int:
     try:
         server.start(stop)
         if not stop.is_set():
-            print(_ready_line(server, args.workers), flush=True)
+            print(_ready_line(server, args), flush=True)
         _watch(server, stop)
     except BaseException:
         server.close(grace=1.0)  # without its workers a scheduler has nothing to wait for
@@ -112,12 +112,13 @@ def serve(args: argparse.Namespace, programs: Programs | None = None) -> int:
     return 0
 
 
-def _ready_line(server: LocalServer, num_workers: int) -> str:
-    workers = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+def _ready_line(server: LocalServer, args: argparse.Namespace) -> str:
+    workers = "1 worker" if args.workers == 1 else f"{args.workers} workers"
+    page = f", or open http://{args.http}/" if args.http and not args.http.startswith("unix:") else ""
     pool = f", each with {server.pool}" if server.pool else ""
     return (
         f"octavo: serving {server.model_name} on {server.address} with {workers}{pool}; "
-        f"try: octavo chat --address {server.address}"
+        f"try: octavo chat --address {server.address}{page}"
     )
 
 

@@ -92,7 +92,7 @@ class Tier {
     const { palette, chosen } = this.board;
     const owner = cell.holders[0]?.holder.id;
     const isOwned = cell.state === "held" || cell.state === "shared";
-    context.globalAlpha = chosen && !cell.holders.some(({ holder }) => holder.id === chosen) ? 0.25 : 1;
+    context.globalAlpha = chosen && !cell.holders.some(({ holder }) => holder.id === chosen) ? 0.35 : 1;
     context.fillStyle = isOwned && owner ? ownerColour(owner) : palette[cell.state];
     context.fillRect(x, y, side, side);
     if (cell.state === "shared") {

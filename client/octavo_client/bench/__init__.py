@@ -1,0 +1,1 @@
+"""`octavo bench`: load for a running server, and what its clients felt."""
