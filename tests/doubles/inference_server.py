@@ -23,7 +23,7 @@ SERVICE = "octavo.v1.InferenceService"
 SEED = 7
 
 
-class InferenceServer(admin_pb2_grpc.AdminServiceServicer):
+class InferenceServer(inference_pb2_grpc.InferenceServiceServicer, admin_pb2_grpc.AdminServiceServicer):
     """The double. After start(), `address` is where it listens; the other attributes record what it saw."""
 
     def __init__(self, *, token: str | None = None, status: admin_pb2.GetStatusResponse | None = None) -> None:

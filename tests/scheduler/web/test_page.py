@@ -44,7 +44,7 @@ async def tab(browser: "Browser") -> "AsyncIterator[Page]":
     said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda message: said.append(message.text) if "Security Policy" in message.text else None)
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     yield page
     await context.close()
     assert said == []
