@@ -71,6 +71,9 @@ class PaperProcess:
                 return False
             case "goodbye":
                 return False
+            case "heartbeat":  # else it would be lost after some idle seconds, which a slow browser takes
+                beat = step_pb2.Heartbeat(phase=step_pb2.Heartbeat.PHASE_IDLE, last_step=self.worker.step)
+                socket.send(step_pb2.WorkerMessage(epoch=message.epoch, heartbeat=beat).SerializeToString())
             case "plan":
                 self.plans.append(message.plan)
                 result = self.worker.execute(message.plan)
