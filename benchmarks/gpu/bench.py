@@ -96,4 +96,7 @@ def shared_step(ops: Ops, geometry: Geometry, rows: int, query: int, context: in
         head_rows=ints([rows]),
         samples=ints([rows]),
         longest=ints([query]),
+        **{name: ints(np.arange(rows)) for name in ("bias_row", "bias_slot", "score_row", "score_slot")},
+        **{name: ints([rows]) for name in ("biased", "scores")},
+        score_position=ints(np.full(rows, context - 1)),
     )

@@ -149,6 +149,10 @@ def a_sampling(ops: Ops) -> Sampling:
         "seed": np.int64,
     }
     columns = {name: ops.share(np.zeros(SLOTS, dtype)) for name, dtype in kinds.items()}
+    columns |= {
+        "num_biases": ops.share(np.zeros(SLOTS, np.int32)),
+        "biases": ops.share(np.zeros((SLOTS, 64), np.int32)),
+    }
     return Sampling(history=ops.share(np.zeros((SLOTS, CONTEXT), np.int32)), **columns)
 
 
@@ -158,7 +162,8 @@ def sampling(session: Session) -> None:
     logits = ops.new_buffer((ROWS, 128256), "float32")
     session.note("", lambda: ops.sample(logits, a_sampling(ops), step, drawn))
     values, ids = (ops.new_buffer((ROWS, 21), dtype) for dtype in ("float32", "int32"))
-    session.note("", lambda: ops.logprobs(logits, step, drawn, values, ids))
+    session.note("", lambda: ops.logprobs(logits, a_sampling(ops), step, values, ids))
+    session.note("", lambda: ops.bias_logits(logits, a_sampling(ops), step, logits))
 
 
 def pages(session: Session) -> None:

@@ -14,12 +14,15 @@ class Gathered:
         self._start: results.Start | None = None
         self._end: results.End | None = None
         self._deltas: list[list[results.Delta]] = [[] for _ in range(num_answers)]
+        self._prompt_logprobs: list[results.TokenLogprobs | None] = []
 
     def add(self, event: results.Event) -> None:
         """Takes the next event."""
         match event:
             case results.Start():
                 self._start = event
+            case results.PromptLogprobs():
+                self._prompt_logprobs += event.logprobs
             case results.Delta():
                 self._deltas += [[] for _ in range(event.index + 1 - len(self._deltas))]
                 self._deltas[event.index].append(event)
@@ -41,6 +44,7 @@ class Gathered:
             outputs=[completion(end, self._deltas[end.index]) for end in ends],
             usage=self._end.usage if self._end else usage,
             timings=self._end.timings if self._end else results.Timings(self._start.queue_seconds, 0.0, 0.0, 0),
+            prompt_logprobs=list(self._prompt_logprobs) or None,
             finished=self._end is not None,
         )
 

@@ -37,7 +37,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """One position: the chosen token, its log-probability, and those of the most likely tokens by id."""
+    """One position: the token that came, its log-probability, and those of the most likely tokens by id, best first."""
 
     token_id: int
     logprob: float
@@ -67,7 +67,8 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     usage: Usage
     timings: Timings
-    prompt_logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    """The first token of a prompt has none."""
     finished: bool = True
     """False while more of the answers is to come (AsyncLLMEngine)."""
 
@@ -82,6 +83,14 @@ class Start:
     queue_seconds: float
     seed: int = 0
     """Of its random numbers; resuming asks for it."""
+
+
+@dataclass(frozen=True)
+class PromptLogprobs:
+    """Log-probabilities of the prompt's tokens from the one at `first_index` on; the first token of all has none."""
+
+    first_index: int
+    logprobs: list[TokenLogprobs | None]
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,7 @@ class End:
     timings: Timings
 
 
-Event: TypeAlias = Start | Delta | End
+Event: TypeAlias = Start | PromptLogprobs | Delta | End
 
 
 def request_output(response: pb.GenerateResponse | pb.ChatResponse, prompt: prompts.Prompt | None) -> RequestOutput:
@@ -125,7 +134,7 @@ def request_output(response: pb.GenerateResponse | pb.ChatResponse, prompt: prom
         outputs=[_completion(completion) for completion in response.completions],
         usage=_usage(response.usage),
         timings=_timings(response.timings),
-        prompt_logprobs=_logprobs(response.prompt_logprobs) if isinstance(response, pb.GenerateResponse) else None,
+        prompt_logprobs=_prompt_logprobs(response.prompt_logprobs) or None,
     )
 
 
@@ -135,6 +144,8 @@ def stream_event(response: pb.GenerateStreamResponse | pb.ChatStreamResponse) ->
         case "start":
             start = response.start
             return Start(response.request_id, start.prompt_tokens, start.cached_tokens, start.queue_seconds, start.seed)
+        case "prompt":
+            return PromptLogprobs(response.prompt.first_index, _prompt_logprobs(response.prompt.logprobs))
         case "delta":
             delta = response.delta
             tokens = list(delta.token_ids)
@@ -167,14 +178,16 @@ def _finish(finish: pb.Finish) -> tuple[str | None, str | int | None]:
 
 
 def _logprobs(positions: Iterable[pb.PositionLogprobs]) -> list[TokenLogprobs] | None:
-    return [
-        TokenLogprobs(
-            position.chosen.token_id,
-            position.chosen.logprob,
-            {entry.token_id: entry.logprob for entry in position.top},
-        )
-        for position in positions
-    ] or None
+    return [_position(position) for position in positions] or None
+
+
+def _prompt_logprobs(positions: Iterable[pb.PositionLogprobs]) -> list[TokenLogprobs | None]:
+    return [_position(position) if position.HasField("chosen") else None for position in positions]
+
+
+def _position(position: pb.PositionLogprobs) -> TokenLogprobs:
+    top = {entry.token_id: entry.logprob for entry in position.top}
+    return TokenLogprobs(position.chosen.token_id, position.chosen.logprob, top)
 
 
 def _usage(usage: pb.Usage) -> Usage:

@@ -31,6 +31,8 @@ class Held:
     def __init__(self, num_answers: int) -> None:
         self.start: results.Start | None = None
         self._tokens: list[list[int]] = [[] for _ in range(num_answers)]
+        self._num_prompt = 0
+        """Prompt tokens whose log-probabilities came."""
         self._whole: set[int] = set()
         """Answers of which the text came that is held back until the end."""
 
@@ -40,6 +42,10 @@ class Held:
             case results.Start():
                 is_new, self.start = self.start is None, self.start or event
                 return event if is_new else None
+            case results.PromptLogprobs():
+                new = event.logprobs[self._num_prompt - event.first_index :]
+                first, self._num_prompt = self._num_prompt, self._num_prompt + len(new)
+                return results.PromptLogprobs(first, new) if new else None
             case results.Delta():
                 return event if self._add(event) else None
         return event
@@ -81,8 +87,8 @@ async def resumed(ask: Ask, request: Any, timeout: float | None) -> AsyncGenerat
             async with aclosing(ask(held.rest(request), left)) as events:
                 async for event in events:
                     pauses.reset()
-                    if held.take(event) is not None:
-                        yield event
+                    if (new := held.take(event)) is not None:
+                        yield new
             return
         except (Unavailable, Cancelled, Overloaded) as error:
             if isinstance(error, Overloaded) and held.start is None:

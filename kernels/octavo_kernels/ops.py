@@ -32,6 +32,10 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1}
 SCALED = ("int8", "fp8")
 SCALE_BYTES = 2
 """Of the bfloat16 scale that each token's K and V of a head have in such a cache."""
+MOST_LOGPROBS = 20
+"""Most likely tokens whose log-probabilities a step tells."""
+BIAS_WORDS = 4
+"""Of one bias in `Sampling.biases`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +139,17 @@ def one_count() -> np.ndarray:
     return np.zeros(1, np.int32)
 
 
+def no_biases() -> np.ndarray:
+    """Of any slot."""
+    return np.zeros((1, BIAS_WORDS), np.int32)
+
+
 @dataclass(slots=True)
 class Step:
-    """What one step computes: T tokens of R rows, H rows through the head, S samples. All int32 but `kv_index`."""
+    """What one step computes: T tokens of R rows, H rows through the head, S samples. All int32 but `kv_index`.
+
+    Few steps have more: B biased rows, which samples are drawn from, and P tokens whose log-probabilities are asked for.
+    """
 
     geometry: Geometry
     token: Array  # [T] ids, filled by `Ops.take_tokens`
@@ -148,13 +160,20 @@ class Step:
     row_length: Array  # [R] tokens of the sequence that have K and V once this step has written its own
     table: Array  # [slots, pages] block table of each slot; past a row's length: anything
     head_token: Array  # [H] index into T of the tokens that go through the head
-    sample_row: Array  # [S] index into H
+    sample_row: Array  # [S] index into the rows of logits
     sample_slot: Array  # [S] slot whose next token is drawn
     tokens: Array = field(default_factory=one_count)
     rows: Array = field(default_factory=one_count)
     head_rows: Array = field(default_factory=one_count)
     samples: Array = field(default_factory=one_count)
     longest: Array = field(default_factory=one_count)  # query tokens of the row that has most
+    bias_row: Array = field(default_factory=one_count)  # [B] index into H
+    bias_slot: Array = field(default_factory=one_count)  # [B] slot whose biases are added
+    biased: Array = field(default_factory=one_count)
+    score_row: Array = field(default_factory=one_count)  # [P] index into H: what the token was drawn from
+    score_slot: Array = field(default_factory=one_count)  # [P]
+    score_position: Array = field(default_factory=one_count)  # [P] place of the token in the slot's history
+    scores: Array = field(default_factory=one_count)
     workspace: object = None  # whatever `Ops.prepare` derives for this step
 
     @property
@@ -177,10 +196,30 @@ class Step:
         """S of this step."""
         return int(self.samples[0])
 
-    def count(self, *, tokens: int, rows: int, head_rows: int, samples: int, longest: int = 0) -> None:
+    @property
+    def num_biased(self) -> int:
+        """B of this step."""
+        return int(self.biased[0])
+
+    @property
+    def num_scores(self) -> int:
+        """P of this step."""
+        return int(self.scores[0])
+
+    def count(
+        self,
+        *,
+        tokens: int,
+        rows: int,
+        head_rows: int,
+        samples: int,
+        longest: int = 0,
+        biased: int = 0,
+        scores: int = 0,
+    ) -> None:
         """Say how many there are in this step. `longest` 0: nobody knows, `tokens` at most."""
         self.tokens[0], self.rows[0], self.head_rows[0], self.samples[0] = tokens, rows, head_rows, samples
-        self.longest[0] = longest or tokens
+        self.longest[0], self.biased[0], self.scores[0] = longest or tokens, biased, scores
 
 
 @dataclass(slots=True)
@@ -199,6 +238,8 @@ class Sampling:
     num_prompt: Array  # int32: tokens of `history` that are the prompt
     length: Array  # int32: tokens of `history` before this step's sample; the index of the token drawn
     history: Array  # int32 [slots, max_context]
+    num_biases: Array = field(default_factory=one_count)  # int32
+    biases: Array = field(default_factory=no_biases)  # int32 [slots, BIAS_WORDS * most]; see BiasLogits
 
 
 class TakeTokens(Protocol):
@@ -292,15 +333,28 @@ class Sample(Protocol):
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
 
 
-class Logprobs(Protocol):
-    """Log-probabilities of the `tokens` int32 [S] that were sampled, and of the best, by the softmax of logits [H, V].
+class BiasLogits(Protocol):
+    """out [B, V] = rows `step.bias_row` of logits [H, V] float32, with the biases of the slots `step.bias_slot` added.
 
-    Logits are taken as they are: float32, without penalties or temperature. values float32 [S, 1 + n], ids int32
-    [S, 1 + n]: first those of the sampled token, then of the n <= 20 most likely ones, ties by ascending id. Where there is
-    none, as for a sample without a token and past the last token that has any probability: id -1 and minus infinity.
+    A slot's biases are its first `num_biases` groups of four words: a token; what is added to its logit, the bits of a
+    float32 that is finite or minus infinity; the length of the history from which on it is not added any more; and its
+    context. A bias of context c is added if the last c tokens of the history are all of the answer and are the tokens of the
+    c biases just before it; one of context -1 is never added, and is there to be the context of another.
     """
 
-    def __call__(self, logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None: ...
+    def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
+
+
+class Logprobs(Protocol):
+    """Log-probabilities of the tokens at `step.score_position` of the histories of `step.score_slot`, and of the best.
+
+    They are those of the softmax of rows `step.score_row` of logits [H, V], float32, as they are: without biases, penalties
+    or temperature. values float32 [P, 1 + n], ids int32 [P, 1 + n]: first those of the token, then of the n <=
+    MOST_LOGPROBS most likely ones, ties by ascending id. Where there is none, as for a row that holds a NaN or an infinity
+    and past the last token that has any probability: id -1 and minus infinity.
+    """
+
+    def __call__(self, logits: Array, sampling: Sampling, step: Step, values: Array, ids: Array) -> None: ...
 
 
 def at_once(action: Replay) -> None:
@@ -380,6 +434,7 @@ class Ops:
     rope_and_write: RopeAndWrite
     attention: Attention
     silu_mul: SiluMul
+    bias_logits: BiasLogits
     sample: Sample
     logprobs: Logprobs
 

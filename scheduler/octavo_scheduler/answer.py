@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from octavo_scheduler import errors
-from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Started
+from octavo_scheduler.core.events import NO_PAIR, Committed, Finished, Output, Refused, Scored, Started
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Parsed
@@ -43,6 +43,16 @@ class Piece:
     text: str
     tokens: tuple[int, ...]
     first_index: int
+    logprobs: bytes = b""
+    """Of these tokens, as in core.events.Committed."""
+
+
+@dataclass(frozen=True)
+class PromptPiece:
+    """Log-probabilities of prompt tokens, as in core.events.Scored; the first token of all has none, and so no token."""
+
+    first_index: int
+    logprobs: bytes
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,10 @@ class End:
     preemptions: int
 
 
-Event = Begin | Piece | End
+Event = Begin | PromptPiece | Piece | End
+
+LONG_LOGPROBS = 4 << 10
+"""Bytes of log-probabilities that are worth a message, whatever interval the client wants."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +110,11 @@ class Branch:
         self._num_shown = self._num_held
         self._text: list[str] = []
         self._tokens: list[int] = []
+        self._logprobs: list[bytes] = []
         self._last_token: int | None = None
         self._rest = ""
 
-    def add(self, token: int) -> Cut | None:
+    def add(self, token: int, logprobs: bytes = b"") -> Cut | None:
         """Takes a token; a cut where it completes a stop string. After that nothing more is taken."""
         if self._stop is not None:
             return None
@@ -111,10 +125,12 @@ class Branch:
         if self.num_tokens > self._num_held:
             self._text.append(text)
             self._tokens.append(token)
+            self._logprobs.append(logprobs)
         return None if self._stop is None else Cut(self.number, self.num_tokens)
 
     def _push(self, token: int) -> str:
-        text, self._stop = self._stops.push(self._detokenizer.push(token))
+        is_early = self.num_tokens < self._parsed.min_tokens
+        text, self._stop = self._stops.push(self._detokenizer.push(token), is_early=is_early)
         return text
 
     def reached(self, most_tokens: int) -> Finished | None:
@@ -146,12 +162,13 @@ class Branch:
 
     def pieces(self) -> list[Piece]:
         """What came since the last piece, if it is worth a message: at the end, or when enough tokens are there."""
-        text, tokens = "".join(self._text), tuple(self._tokens)
-        if len(tokens) < (self._parsed.stream_interval if self.end is None else 1):
+        text, tokens, logprobs = "".join(self._text), tuple(self._tokens), b"".join(self._logprobs)
+        is_long = len(logprobs) >= LONG_LOGPROBS
+        if len(tokens) < (self._parsed.stream_interval if self.end is None and not is_long else 1):
             return self._last_piece()
-        piece = Piece(self.number, text, tokens, self._num_shown)
+        piece = Piece(self.number, text, tokens, self._num_shown, logprobs)
         self._num_shown += len(tokens)
-        self._text, self._tokens = [], []
+        self._text, self._tokens, self._logprobs = [], [], []
         return [piece, *self._last_piece()]
 
     def _last_piece(self) -> list[Piece]:
@@ -180,10 +197,13 @@ class Answer:
     def take(self, outputs: list[Output]) -> list[Event]:
         """The events that these outputs make. Raises RequestError for an end that is an error."""
         has_started = False
+        events: list[Event] = []
         for output in outputs:
             match output:
                 case Started():
                     self._queued, self._cached, has_started = output.queued, output.cached, True
+                case Scored():
+                    events.append(self._prompt_piece(output))
                 case Committed():
                     self._add(output)
                 case Finished():
@@ -191,7 +211,7 @@ class Answer:
                     self._branches[output.branch].finish(output)
                 case Refused():
                     raise _refusal(output)
-        events: list[Event] = [piece for branch in self._branches for piece in branch.pieces()]
+        events += [piece for branch in self._branches for piece in branch.pieces()]
         ends = tuple(branch.end for branch in self._branches if branch.end is not None)
         if len(ends) == len(self._branches):
             self.is_ended = True
@@ -213,9 +233,14 @@ class Answer:
     def _add(self, committed: Committed) -> None:
         if self._first_token_at is None:
             self._first_token_at = time.monotonic()
-        cut = self._branches[committed.branch].add(committed.token)
+        cut = self._branches[committed.branch].add(committed.token, committed.logprobs)
         if cut is not None:
             self._cuts.append(cut)
+
+    def _prompt_piece(self, scored: Scored) -> PromptPiece:
+        if scored.first > 1:
+            return PromptPiece(scored.first, scored.logprobs)
+        return PromptPiece(0, NO_PAIR * (1 + (self._spec.prompt_logprobs or 0)) + scored.logprobs)
 
     def _end(self, ends: tuple[BranchEnd, ...]) -> End:
         now = time.monotonic()

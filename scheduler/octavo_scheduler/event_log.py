@@ -9,7 +9,7 @@ The file is a gzip stream of lines in JSON; `zcat` shows it. The first line is t
     ["apply",  now, "StepDone", {event}]
 
 `now` is in monotonic seconds. Records stand as their fields (see `fields`). The digest is BLAKE2b, 8 bytes, over the encoded
-plan with epoch (0, 0); where `has_tokens` is false, the token ids of new slots count as 0 in it.
+plan with epoch (0, 0); where `has_tokens` is false, the token ids of new slots count as 0 in it, and their biases as none.
 """
 
 import json
@@ -25,7 +25,7 @@ from octavo_scheduler import wire
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Event
 from octavo_scheduler.core.plan import StepPlan
-from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.request import NO_BIASES, RequestSpec
 from octavo_scheduler.fields import UnknownField, from_plain, to_plain
 
 VERSION = 1
@@ -85,7 +85,8 @@ class Header:
 def plan_digest(plan: StepPlan, *, has_tokens: bool) -> str:
     """What a log remembers of a plan."""
     if plan.new_slots and not has_tokens:
-        plan = replace(plan, new_slots=[replace(new, tokens=(0,) * len(new.tokens)) for new in plan.new_slots])
+        hidden = [replace(new, tokens=(0,) * len(new.tokens), biases=NO_BIASES) for new in plan.new_slots]
+        plan = replace(plan, new_slots=hidden)
     return blake2b(wire.encode_plan(_NO_EPOCH, plan), digest_size=8).hexdigest()
 
 

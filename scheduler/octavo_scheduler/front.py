@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from octavo_scheduler import errors
-from octavo_scheduler.answer import Answer, Begin, End, Event, Piece
+from octavo_scheduler.answer import Answer, Begin, End, Event
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
 from octavo_scheduler.kept import Kept
@@ -38,6 +38,8 @@ Post = Callable[[Callable[[Core, float], list[Output]]], None]
 ASIDE_THREADS = 2
 ID_BYTES = 5
 """Of a token id in a message, at most."""
+PAIR_BYTES = 16
+"""Of a token and its log-probability there."""
 
 
 class Front:
@@ -53,8 +55,6 @@ class Front:
         self.num_readers = 0
         self.tally = RequestTally()
         self.trace: Trace = lambda parsed: nullcontext(lambda event: None)
-        self._most_tokens = max(1, STREAM_BUFFER_BYTES // 4 // (model.vocabulary.longest_token + ID_BYTES))
-        """Taken at once: with what a stream interval held back they make no message longer than half the buffer."""
         self._post = post
         self.num_aside = 0
         """Pieces of work in threads, or waiting for one."""
@@ -129,7 +129,7 @@ class Front:
         with self.tally.request() as course, self.trace(parsed) as note:
             transcript = self.kept.open(parsed)
             parsed = _with_seed(parsed, transcript.seed)
-            reader = Reader(transcript, parsed.spec.id, self._most_tokens, on_overflow)
+            reader = Reader(transcript, parsed.spec.id, self._most_tokens(parsed), on_overflow)
             answer = Answer(self.model, parsed)
             self._enter(transcript, reader)
             try:
@@ -140,12 +140,19 @@ class Front:
                     for cut in answer.take_cuts():
                         self._abort(transcript.run, at=cut.at, branch=cut.branch)
                     for event in events:
-                        if not isinstance(event, Piece):
+                        if isinstance(event, Begin | End):
                             course.note(event)
                             note(event)
                         yield event
             finally:
                 self._leave(transcript, reader, parsed)
+
+    def _most_tokens(self, parsed: Parsed) -> int:
+        """Taken at once: with what a stream interval held back they make no message longer than half the buffer."""
+        asked = [count for count in (parsed.spec.logprobs, parsed.spec.prompt_logprobs) if count is not None]
+        num_pairs = 2 + max(asked) if asked else 0
+        each = self.model.vocabulary.longest_token + ID_BYTES + num_pairs * PAIR_BYTES
+        return max(1, STREAM_BUFFER_BYTES // 4 // each)
 
     def _go_on(self, transcript: Transcript, parsed: Parsed, answer: Answer) -> None:
         """Has the core compute what is not known yet, if there is any such thing."""
@@ -155,7 +162,8 @@ class Front:
             return
         run, ended = parsed.spec.id, frozenset(transcript.ends)
         known = [() if branch in ended else tuple(tokens) for branch, tokens in enumerate(transcript.tokens)]
-        spec = replace(parsed.spec, held=tuple(known) if any(known) or ended else (), ended=ended)
+        held = tuple(known) if any(known) or ended else ()
+        spec = replace(parsed.spec, held=held, ended=ended, num_scored=transcript.num_scored)
         transcript.run, transcript.failure = run, None
         self.live[run] = transcript
         self._labels[run] = parsed.label

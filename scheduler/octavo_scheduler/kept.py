@@ -62,11 +62,11 @@ class Kept:
             )
         _check_beginnings(parsed, transcript)
         if self._left_at.pop(key, None) is not None:
-            self._num_tokens -= transcript.num_tokens
+            self._num_tokens -= transcript.size
         if not transcript.run:
             transcript.failure = None
-            for tokens, held in zip(transcript.tokens, parsed.spec.held or (), strict=False):
-                tokens.extend(held[len(tokens) :])
+            for branch, held in enumerate(parsed.spec.held):
+                transcript.go_on(branch, held)
         return transcript
 
     def leave(self, parsed: Parsed, transcript: Transcript) -> None:
@@ -76,7 +76,7 @@ class Kept:
         key = _key(parsed)
         if transcript.num_tokens or transcript.ends:
             self._left_at[key] = self._clock()
-            self._num_tokens += transcript.num_tokens
+            self._num_tokens += transcript.size
         else:
             del self._named[key]
         self._forget()
@@ -89,11 +89,13 @@ class Kept:
             if not is_crowded and self._clock() < left_at + self._seconds:
                 return
             del self._left_at[key]
-            self._num_tokens -= self._named.pop(key)[1].num_tokens
+            self._num_tokens -= self._named.pop(key)[1].size
 
 
 def _new(parsed: Parsed) -> Transcript:
-    return Transcript(parsed.spec.held or [()] * parsed.spec.n, parsed.spec.sampling.seed)
+    spec = parsed.spec
+    beginnings = spec.held or [()] * spec.n
+    return Transcript(beginnings, spec.sampling.seed, logprobs=spec.logprobs, prompt_logprobs=spec.prompt_logprobs)
 
 
 def _key(parsed: Parsed) -> Key:
@@ -113,7 +115,13 @@ def _content(parsed: Parsed) -> bytes:
         deadline=None,
         queue_deadline=None,
     )
-    shown = sorted(spec.stop_token_ids), parsed.stops, parsed.include_stop, parsed.skip_special_tokens
+    shown = (
+        sorted(spec.stop_token_ids),
+        parsed.stops,
+        parsed.include_stop,
+        parsed.skip_special_tokens,
+        parsed.min_tokens,
+    )
     return sha256(array("i", spec.prompt).tobytes() + repr((asked, shown)).encode()).digest()
 
 
@@ -123,4 +131,10 @@ def _check_beginnings(parsed: Parsed, transcript: Transcript) -> None:
         if array("i", held[: len(known)]) != known:
             raise InvalidRequest(
                 "resume_from is not how the answer to this request began", field="options.scheduling.resume_from"
+            )
+    for branch, num_told in enumerate(transcript.num_told if transcript.logprob_bytes else ()):
+        if num_told > (len(parsed.spec.held[branch]) if parsed.spec.held else 0):
+            raise InvalidRequest(
+                f"log-probabilities of the first {num_told} tokens are known to whoever received them only",
+                field="options.output.logprobs",
             )

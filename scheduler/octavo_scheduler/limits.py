@@ -24,6 +24,12 @@ MAX_ANSWERS = 16
 MAX_STOPS = 16
 MAX_STOP_BYTES = 256
 MAX_STOP_TOKEN_IDS = 64
+MAX_LOGPROBS = 20
+MAX_LOGIT_BIASES = 1024
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_BYTES = 256
+MAX_BIASES = 2048
+"""Of a request: its logit_bias, the tokens that end an answer, where there is a min_tokens, and all tokens of bad words."""
 MAX_MESSAGES = 1024
 MAX_CHAT_LITERALS = 4096
 """Control tokens written out in the messages of one chat: each is tokenised by itself."""
@@ -68,4 +74,5 @@ MIN_P = (0.0, 1.0)
 REPETITION_PENALTY = (1 / 128, 128.0)
 PRESENCE_PENALTY = (-2.0, 2.0)
 FREQUENCY_PENALTY = (-2.0, 2.0)
+LOGIT_BIAS = (-100.0, 100.0)
 """Closed ranges, whose ends float32 holds exactly: values travel in it. top_p lies in (0, 1]."""

@@ -77,12 +77,13 @@ def _from_folder(folder: Path, name: str) -> ServedModel:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises plain Exception for a file it cannot parse
         raise StartError(f"{folder / 'tokenizer.json'} cannot be read: {error}") from error
-    vocab_size = config.size("vocab_size", limits.MAX_VOCABULARY)
+    vocabulary = Vocabulary(tokenizer)
+    vocab_size = min(config.size("vocab_size", limits.MAX_VOCABULARY), vocabulary.num_tokens)  # the rest is padding
     ends = generation.token_ids("eos_token_id", vocab_size)
     source = _template_source(folder, settings)
     return ServedModel(
         name=name,
-        vocabulary=Vocabulary(tokenizer),
+        vocabulary=vocabulary,
         vocab_size=vocab_size,
         max_context=config.size("max_position_embeddings", limits.MAX_CONTEXT_TOKENS),
         end_token_ids=config.token_ids("eos_token_id", vocab_size) or frozenset() if ends is None else ends,

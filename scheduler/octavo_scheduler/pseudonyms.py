@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import NO_TOKEN, Event, Joined, Pin, StepDone
-from octavo_scheduler.core.request import RequestSpec
+from octavo_scheduler.core.request import NO_BIASES, RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
 
 STOP = 0
@@ -60,6 +60,7 @@ class Pseudonyms:
             stop_token_ids=frozenset({STOP}) if spec.stop_token_ids else frozenset(),
             tenant=self._tenant(spec.tenant),
             salt=self._salt(spec.salt),
+            sampling=replace(spec.sampling, biases=NO_BIASES),
         )
 
     def event(self, event: Event, owners: "Sequence[Branch | None] | None") -> Event:
@@ -70,7 +71,7 @@ class Pseudonyms:
         if isinstance(event, Joined):
             return replace(event, vocab_size=VOCABULARY)
         if isinstance(event, StepDone):
-            return replace(event, tokens=self._tokens(event.tokens, owners))
+            return replace(event, tokens=self._tokens(event.tokens, owners), logprobs=bytes(len(event.logprobs)))
         if isinstance(event, Pin):
             tokens, _ = self._beginning(event.salt, event.tokens)
             return replace(event, tokens=tokens, salt=self._salt(event.salt))

@@ -7,7 +7,8 @@ from math import isfinite
 from octavo.v1 import inference_pb2
 
 from octavo_scheduler import limits
-from octavo_scheduler.core.request import RequestSpec, Sampling
+from octavo_scheduler.biases import biases_of
+from octavo_scheduler.core.request import ALWAYS, Biases, RequestSpec, Sampling
 from octavo_scheduler.errors import ModelNotFound, require
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.prompts import check_tokens
@@ -29,6 +30,7 @@ class Parsed:
     include_stop: bool
     skip_special_tokens: bool
     stream_interval: int
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +51,25 @@ def check_model(model: ServedModel, name: str) -> None:
 
 def parse(model: ServedModel, prompt: list[int], options: Options, label: str, arrival: Arrival) -> Parsed:
     """The request, checked. Raises InvalidRequest with a sentence that names the field and its range."""
+    stopping, scheduling, output = options.stopping, options.scheduling, options.output
     _refuse_unsupported(options)
-    stopping, scheduling = options.stopping, options.scheduling
-    _check_name(label, limits.MAX_REQUEST_ID_BYTES, "request_id")
-    _check_name(scheduling.tenant, limits.MAX_TENANT_BYTES, "options.scheduling.tenant")
-    _check_name(scheduling.cache_salt, limits.MAX_TENANT_BYTES, "options.scheduling.cache_salt")
+    _check_names(label, scheduling)
     ends = frozenset() if stopping.ignore_eos else model.end_token_ids
     stop_token_ids = ends | _stop_token_ids(model, stopping.stop_token_ids)
     max_tokens = _max_tokens(model, len(prompt), stopping)
+    min_tokens = _min_tokens(stopping, max_tokens)
+    biases = _biases(model, options.sampling, min_tokens, stop_token_ids)
     n = _num_answers(options.sampling)
     held = _held(scheduling, n)
-    for tokens in held:
-        _check_held(model, tokens, stop_token_ids, max_tokens or model.max_context - len(prompt))
+    _check_held(model, held, stop_token_ids, max_tokens or model.max_context - len(prompt))
     spec = RequestSpec(
         id=arrival.id,
         prompt=tuple(prompt),
         max_tokens=max_tokens,
         stop_token_ids=stop_token_ids,
-        sampling=_sampling(model, options.sampling, arrival.seed),
+        sampling=_sampling(model, options.sampling, arrival.seed, biases),
+        logprobs=_num_best(options.output, "logprobs"),
+        prompt_logprobs=_num_best(options.output, "prompt_logprobs"),
         n=n,
         held=held,
         priority=scheduling.priority,
@@ -75,7 +78,6 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         deadline=arrival.deadline,
         queue_deadline=_queue_deadline(scheduling, arrival.now),
     )
-    output = options.output
     return Parsed(
         spec=spec,
         label=label or arrival.id,
@@ -85,7 +87,14 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         include_stop=stopping.include_stop,
         skip_special_tokens=output.skip_special_tokens if output.HasField("skip_special_tokens") else True,
         stream_interval=min(max(output.stream_interval, 1), limits.MAX_STREAM_INTERVAL),
+        min_tokens=min_tokens,
     )
+
+
+def _check_names(label: str, scheduling: inference_pb2.SchedulingOptions) -> None:
+    _check_name(label, limits.MAX_REQUEST_ID_BYTES, "request_id")
+    _check_name(scheduling.tenant, limits.MAX_TENANT_BYTES, "options.scheduling.tenant")
+    _check_name(scheduling.cache_salt, limits.MAX_TENANT_BYTES, "options.scheduling.cache_salt")
 
 
 def _check_name(name: str, most: int, field: str) -> None:
@@ -95,16 +104,8 @@ def _check_name(name: str, most: int, field: str) -> None:
 
 def _refuse_unsupported(options: Options) -> None:
     """Fields of the schema that this version cannot honour are refused, never ignored."""
-    asked = {
-        "sampling.logit_bias": len(options.sampling.logit_bias) > 0,
-        "sampling.bad_words": len(options.sampling.bad_words) > 0,
-        "stopping.min_tokens": options.stopping.min_tokens > 0,
-        "output.logprobs": options.output.HasField("logprobs"),
-        "output.prompt_logprobs": options.output.HasField("prompt_logprobs"),
-        "constraint": options.constraint.WhichOneof("kind") is not None,
-    }
-    for name, is_asked in asked.items():
-        require(not is_asked, f"{name} is not supported by this version", f"options.{name}")
+    has_constraint = options.constraint.WhichOneof("kind") is not None
+    require(not has_constraint, "constraint is not supported by this version", "options.constraint")
 
 
 def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.StoppingOptions) -> int | None:
@@ -121,6 +122,25 @@ def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.Sto
         most=room,
     )
     return stopping.max_tokens
+
+
+def _min_tokens(stopping: inference_pb2.StoppingOptions, max_tokens: int | None) -> int:
+    least = stopping.min_tokens
+    most, field = max_tokens or ALWAYS, "options.stopping.min_tokens"
+    sentence = f"min_tokens is {least}, more than max_tokens, which is {max_tokens}"
+    require(least <= most, sentence, field, given=least, most=most)
+    return least
+
+
+def _num_best(output: inference_pb2.OutputOptions, name: str) -> int | None:
+    """Log-probabilities to tell beside a token's own; None: not even that."""
+    if not output.HasField(name):
+        return None
+    count: int = getattr(output, name)
+    most = limits.MAX_LOGPROBS
+    sentence = f"{name} is {count}; it must lie between 0 and {most}"
+    require(count <= most, sentence, f"options.output.{name}", given=count, most=most)
+    return count
 
 
 def _num_answers(sampling: inference_pb2.SamplingOptions) -> int:
@@ -140,13 +160,14 @@ def _held(scheduling: inference_pb2.SchedulingOptions, n: int) -> tuple[tuple[in
     return (*held, *[()] * (n - len(held))) if any(held) else ()
 
 
-def _check_held(model: ServedModel, tokens: Sequence[int], stop_token_ids: Set[int], most: int) -> None:
+def _check_held(model: ServedModel, held: Sequence[Sequence[int]], stop_token_ids: Set[int], most: int) -> None:
     """What a client says it holds must be something that it can have been sent."""
-    given, field = len(tokens), "options.scheduling.resume_from"
-    sentence = f"resume_from has {given} tokens; the answer has at most {most}"
-    require(given <= most, sentence, field, given=given, most=most)
-    check_tokens(model, tokens, field)
-    require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer", field)
+    field = "options.scheduling.resume_from"
+    for tokens in held:
+        sentence = f"resume_from has {len(tokens)} tokens; the answer has at most {most}"
+        require(len(tokens) <= most, sentence, field, given=len(tokens), most=most)
+        check_tokens(model, tokens, field)
+        require(stop_token_ids.isdisjoint(tokens[:-1]), "resume_from goes on after a token that ends the answer", field)
 
 
 def _queue_deadline(scheduling: inference_pb2.SchedulingOptions, now: float) -> float | None:
@@ -175,7 +196,14 @@ def _stops(stops: Sequence[str]) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _sampling(model: ServedModel, options: inference_pb2.SamplingOptions, drawn_seed: int) -> Sampling:
+def _biases(
+    model: ServedModel, options: inference_pb2.SamplingOptions, min_tokens: int, ends: frozenset[int]
+) -> Biases:
+    logit_bias = [(each.token_id, each.bias) for each in options.logit_bias]
+    return biases_of(model, logit_bias, options.bad_words, min_tokens, ends)
+
+
+def _sampling(model: ServedModel, options: inference_pb2.SamplingOptions, drawn_seed: int, biases: Biases) -> Sampling:
     def value(name: str, default: float, span: tuple[float, float]) -> float:
         given = getattr(options, name) if options.HasField(name) else model.defaults.get(name, default)
         least, most = span
@@ -195,4 +223,5 @@ def _sampling(model: ServedModel, options: inference_pb2.SamplingOptions, drawn_
         presence_penalty=value("presence_penalty", 0.0, limits.PRESENCE_PENALTY),
         frequency_penalty=value("frequency_penalty", 0.0, limits.FREQUENCY_PENALTY),
         seed=options.seed if options.HasField("seed") else drawn_seed,
+        biases=biases,
     )

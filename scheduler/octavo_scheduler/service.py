@@ -2,14 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from struct import iter_unpack
 from typing import Any, TypeVar
 
 from octavo.v1 import inference_pb2 as pb
 from octavo.v1 import inference_pb2_grpc
 
 from octavo_scheduler import description
-from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
-from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece, PromptPiece
+from octavo_scheduler.core.request import FinishReason, RequestSpec
 from octavo_scheduler.errors import RequestError, SlowReader
 from octavo_scheduler.front import Front
 from octavo_scheduler.loop import Loop
@@ -134,7 +135,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             parsed = await parsing
             async with aclosing(self._front.stream(parsed, outlet.cut)) as events:
                 async for event in events:
-                    await outlet.write(message(request_id=parsed.label, **_event(event)))
+                    await outlet.write(message(request_id=parsed.label, **_event(event, parsed.spec)))
         except RequestError as error:
             self._front.tally.cut_off += isinstance(error, SlowReader)
             await outlet.end(error)
@@ -145,10 +146,13 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         async with aclosing(self._front.stream(parsed)) as events:
             async for event in events:
                 match event:
+                    case PromptPiece():
+                        response.prompt_logprobs.extend(_positions(event.logprobs, parsed.spec.prompt_logprobs))
                     case Piece():
                         completion = completions[event.branch]
                         completion.text += event.text
                         completion.token_ids.extend(event.tokens)
+                        completion.logprobs.extend(_positions(event.logprobs, parsed.spec.logprobs))
                     case End():
                         for completion, branch in zip(completions, event.branches, strict=True):
                             completion.finish.CopyFrom(_finish(branch))
@@ -157,18 +161,40 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         return response
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event(event: Event, spec: RequestSpec) -> dict[str, Any]:
     match event:
         case Begin():
             return {"start": _start(event)}
         case Piece():
             delta = pb.Delta(
-                branch=event.branch, text=event.text, token_ids=event.tokens, first_index=event.first_index
+                branch=event.branch,
+                text=event.text,
+                token_ids=event.tokens,
+                first_index=event.first_index,
+                logprobs=_positions(event.logprobs, spec.logprobs),
             )
             return {"delta": delta}
+        case PromptPiece():
+            positions = _positions(event.logprobs, spec.prompt_logprobs)
+            return {"prompt": pb.PromptPiece(first_index=event.first_index, logprobs=positions)}
         case End():
             branches = [pb.BranchEnd(branch=i, finish=_finish(end)) for i, end in enumerate(event.branches)]
             return {"end": pb.StreamEnd(branches=branches, usage=_usage(event), timings=_timings(event))}
+
+
+def _positions(logprobs: bytes, num_best: int | None) -> list[pb.PositionLogprobs]:
+    """Of pairs as workers send them: a token of -1 stands where there is none."""
+    pairs = [
+        pb.TokenLogprob(token_id=token, logprob=value) if token >= 0 else None
+        for token, value in iter_unpack("<if", logprobs)
+    ]
+    each = 1 + (num_best or 0)
+    return [
+        pb.PositionLogprobs(
+            chosen=pairs[first], top=[pair for pair in pairs[first + 1 : first + each] if pair is not None]
+        )
+        for first in range(0, len(pairs), each)
+    ]
 
 
 def _start(begin: Begin) -> pb.StreamStart:

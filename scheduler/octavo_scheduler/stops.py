@@ -15,11 +15,15 @@ class StopScanner:
         self._include = include
         self._held = ""
 
-    def push(self, text: str) -> tuple[str, str | None]:
-        """(text that may be shown, the stop string found or None). After a find nothing more may be pushed."""
+    def push(self, text: str, *, is_early: bool = False) -> tuple[str, str | None]:
+        """(text that may be shown, the stop string found or None). After a find nothing more may be pushed.
+
+        Stop strings that end in text that `is_early` are not looked for.
+        """
         text = self._held + text
+        stops = () if is_early else self._stops
         found = min(
-            ((place + len(stop), place, stop) for stop in self._stops if (place := text.find(stop)) >= 0), default=None
+            ((place + len(stop), place, stop) for stop in stops if (place := text.find(stop)) >= 0), default=None
         )
         if found is not None:
             self._held = ""

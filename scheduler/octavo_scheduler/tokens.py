@@ -31,12 +31,17 @@ class Vocabulary:
         control = {i: token.content for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self.control_ids = frozenset(control)
         self._control = re.compile("|".join(map(re.escape, [*control.values(), "\ue000", "\ue001"])))
+        self.num_tokens = 1 + max(tokenizer.get_vocab().values(), default=-1)
         self.longest_token = _longest_token(tokenizer)
         """Bytes: a text of more than n times as many has more than n tokens."""
 
     def encode(self, text: str) -> list[int]:
         """A prompt's tokens, with what the model puts in front of every text."""
         return _encode(self.tokenizer, text)
+
+    def encode_word(self, text: str) -> list[int]:
+        """The tokens of a text as it stands within another."""
+        return _encode(self.tokenizer, text, add_special_tokens=False)
 
     def encode_chat(self, template: ChatTemplate, messages: Sequence[tuple[str, str]]) -> list[int]:
         """A chat's tokens. Control tokens written in a message stay text: they pass the template under a mark."""

@@ -17,9 +17,10 @@ from octavo.v1 import step_pb2
 from octavo_scheduler import limits
 from octavo_scheduler.core.events import Joined, Nack, Rates, StepDone
 from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
+from octavo_scheduler.core.request import ALWAYS
 
 PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 1
+PROTOCOL_MINOR = 2
 FORKS_SINCE = 1
 """Minor version of workers that can fork slots whose last page is shared."""
 
@@ -119,7 +120,7 @@ def _moves(pairs: Sequence[tuple[int, int]]) -> step_pb2.PageMoves:
 
 def _new_slots(slots: Sequence[NewSlot]) -> step_pb2.NewSlots:
     sampling = [new.sequence.request.spec.sampling for new in slots]
-    return step_pb2.NewSlots(
+    message = step_pb2.NewSlots(
         slot=column("H", [new.slot for new in slots]),
         num_tokens=column("i", [len(new.tokens) for new in slots]),
         num_prompt=column("i", [new.sequence.num_prompt for new in slots]),
@@ -135,6 +136,20 @@ def _new_slots(slots: Sequence[NewSlot]) -> step_pb2.NewSlots:
         seed=column("Q", [s.seed for s in sampling]),
         branch=column("H", [new.sequence.branch for new in slots]),
     )
+    if any(new.biases.tokens for new in slots):
+        _put_biases(message, slots)
+    return message
+
+
+def _put_biases(message: step_pb2.NewSlots, slots: Sequence[NewSlot]) -> None:
+    """The worker counts the prompt too."""
+    message.num_biases = column("i", [len(new.biases.tokens) for new in slots])
+    message.bias_token = column("i", [token for new in slots for token in new.biases.tokens])
+    message.bias = column("f", [value for new in slots for value in new.biases.values])
+    message.bias_until = column(
+        "i", [min(new.sequence.num_prompt + until, ALWAYS) for new in slots for until in new.biases.until]
+    )
+    message.bias_context = column("i", [context for new in slots for context in new.biases.contexts])
 
 
 def _rows(plan: StepPlan) -> step_pb2.Rows:
@@ -149,6 +164,10 @@ def _rows(plan: StepPlan) -> step_pb2.Rows:
         sampled = zip(plan.row_slots, plan.row_samples, strict=True)
         slots = [[slot, *(fork.target for fork in islice(forks, count - 1))] for slot, count in sampled if count]
         rows.sample_slot = column("H", chain.from_iterable(slots))
+    if plan.scored:
+        rows.score_slot = column("H", [sequence.slot for sequence, _ in plan.scored])
+        rows.score_position = column("i", [position for _, position in plan.scored])
+        rows.num_best = plan.num_best
     return rows
 
 
@@ -283,6 +302,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         max_context=hello.max_context,
         vocab_size=hello.vocab_size,
         needs_zeroed_pages=hello.needs_zeroed_pages,
+        max_prompt_scores=hello.max_prompt_scores,
         can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
         kernels=_words(hello.kernels),
@@ -299,5 +319,5 @@ def _rate(value: float) -> float:
 
 
 def _report(worker: str, result: step_pb2.StepResult) -> StepReport:
-    done = StepDone(worker, result.step, tuple(uncolumn("i", result.token)))
+    done = StepDone(worker, result.step, tuple(uncolumn("i", result.token)), result.logprobs)
     return StepReport(done, _rate(result.execute_seconds), result.swapped_bytes, _rate(result.swap_seconds))

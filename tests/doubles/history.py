@@ -93,9 +93,12 @@ class History:
             priority=draw.randrange(2),
             tenant=tenant,
             salt=tenant,
+            logprobs=draw.choice([None, None, 0, 3]),
+            prompt_logprobs=draw.choice([None, None, None, 0, 2]),
         )
         for branch, tokens in enumerate(held):
             self.table.tokens[self.table.key(name, branch)] = list(tokens)
+            self.table.logprobs[self.table.key(name, branch)] = [b""] * len(tokens)
 
     def beginnings(self, max_tokens: int | None, n: int) -> tuple[tuple[tuple[int, ...], ...], frozenset[int]]:
         """Of every few requests, what its client holds of its answers already, and which of these are whole."""

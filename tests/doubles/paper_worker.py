@@ -2,10 +2,13 @@
 
 Attention over a sequence is checked instead of computed: every position below a row's end must be found in the slot's pages,
 with the right token. A page that was freed too early, swapped wrongly or written twice shows up as PaperFault. The next
-token is a hash of the history, so that any schedule must give the same answer: `answer` says which.
+token is a hash of the history, so that any schedule must give the same answer: `answer` says which. So are
+log-probabilities, see `told`. Of biases it knows those that forbid: instead of a forbidden token comes the next one.
 """
 
 from collections.abc import Sequence
+from math import inf
+from struct import pack
 from zlib import crc32
 
 import numpy as np
@@ -13,6 +16,7 @@ from octavo.v1 import step_pb2
 
 VOCAB_SIZE = 900
 EMPTY = -1
+MOST_PROMPT_SCORES = 5
 
 
 class PaperFault(AssertionError):
@@ -31,6 +35,14 @@ def answer(prompt: Sequence[int], num_tokens: int, seed: int = 0, branch: int = 
     return history[len(prompt) :]
 
 
+def told(history: Sequence[int], position: int, num_best: int) -> bytes:
+    """Log-probabilities of the token at a place of a history, as a result has them."""
+    seen = crc32(np.array(history[: position + 1], dtype="<i4").tobytes())
+    ids = [history[position], *((seen + nth) % VOCAB_SIZE for nth in range(num_best))]
+    values = [-1 - seen / 2**32, *(-nth - seen / 2**32 for nth in range(num_best))]
+    return b"".join(pack("<if", *pair) for pair in zip(ids, values, strict=True))
+
+
 def column(data: bytes, dtype: str) -> list[int]:
     return [int(x) for x in np.frombuffer(data, dtype=dtype)]
 
@@ -42,10 +54,24 @@ class Slot:
         self.seed = seed
         self.branch = branch
         self.table: list[int] = []
+        self.num_prompt = 0
+        self.biases: list[tuple[int, float, int, int]] = []
 
     def sample(self) -> int:
-        self.tokens.append(next_token(self.tokens, self.seed, self.branch))
-        return self.tokens[-1]
+        token, forbidden = next_token(self.tokens, self.seed, self.branch), self.forbidden()
+        while token in forbidden:
+            token = (token + 1) % VOCAB_SIZE
+        self.tokens.append(token)
+        return token
+
+    def forbidden(self) -> set[int]:
+        answer, found = self.tokens[self.num_prompt :], set()
+        for place, (token, value, until, context) in enumerate(self.biases):
+            before = [other for other, *_ in self.biases[place - max(context, 0) : place]]
+            is_on = len(self.tokens) < until and context >= 0 and answer[len(answer) - len(before) :] == before
+            if value == -inf and is_on and len(answer) >= len(before):
+                found.add(token)
+        return found
 
 
 class PaperWorker:
@@ -59,9 +85,9 @@ class PaperWorker:
         host_pages: int = 8,
         max_slots: int = 8,
         max_step_tokens: int = 64,
-        minor: int = 1,
+        minor: int = 2,
     ) -> None:
-        """`minor`: its version of the protocol; with 0 it knows nothing of forks."""
+        """`minor`: its version of the protocol; with 0 it knows nothing of forks, with 1 nothing of log-probabilities."""
         self.page_size = page_size
         self.num_pages, self.num_host_pages = pages, host_pages
         self.max_slots, self.max_step_tokens, self.minor = max_slots, max_step_tokens, minor
@@ -88,6 +114,7 @@ class PaperWorker:
             vocab_size=VOCAB_SIZE,
             kernels="paper",
             batch_invariant=True,
+            max_prompt_scores=MOST_PROMPT_SCORES if self.minor >= 2 else 0,
         )
 
     def execute(self, plan: step_pb2.StepPlan) -> step_pb2.StepResult:
@@ -105,7 +132,21 @@ class PaperWorker:
         self._start(plan.new_slots)
         self._grow(plan.growth)
         self._fork(plan.forks)
-        return step_pb2.StepResult(step=plan.step, token=np.array(self._rows(plan.rows), dtype="<i4").tobytes())
+        computed = {name: slot.computed for name, slot in self.slots.items()}
+        tokens = np.array(self._rows(plan.rows), dtype="<i4").tobytes()
+        return step_pb2.StepResult(step=plan.step, token=tokens, logprobs=self._scores(plan.rows, computed))
+
+    def _scores(self, rows: step_pb2.Rows, before: dict[int, int]) -> bytes:
+        found, num_known = [], 0
+        for name, position in zip(column(rows.score_slot, "<u2"), column(rows.score_position, "<i4"), strict=True):
+            slot = self.slots[name]
+            if not before[name] < position <= slot.computed or position >= len(slot.tokens):
+                raise PaperFault(f"log-probabilities of a token at {position} are asked for where no row leads to")
+            num_known += position < slot.num_prompt
+            found.append(told(slot.tokens, position, rows.num_best))
+        if num_known > MOST_PROMPT_SCORES + len(column(rows.slot, "<u2")):
+            raise PaperFault("a plan asks for more log-probabilities of prompts than there is room for")
+        return b"".join(found)
 
     def _move(self, moves: step_pb2.PageMoves, source: np.ndarray, target: np.ndarray) -> None:
         """All reads before all writes would hide a wrong order, so pages move one by one."""
@@ -118,11 +159,19 @@ class PaperWorker:
         tokens = column(new.tokens, "<i4")
         columns = (new.slot, "<u2"), (new.num_tokens, "<i4"), (new.num_computed, "<i4"), (new.seed, "<u8")
         branches = column(new.branch, "<u2")
+        names = ("bias_token", "<i4"), ("bias", "<f4"), ("bias_until", "<i4"), ("bias_context", "<i4")
+        biases = list(zip(*(np.frombuffer(getattr(new, name), kind).tolist() for name, kind in names), strict=True))
+        counts = column(new.num_biases, "<i4")
         for slot, num_tokens, num_computed, seed, branch in zip(*(column(*c) for c in columns), branches, strict=True):
             if slot in self.slots or slot >= self.max_slots:
                 raise PaperFault(f"slot {slot} is taken or does not exist")
             self.slots[slot] = Slot(tokens[:num_tokens], num_computed, seed, branch)
             tokens = tokens[num_tokens:]
+        for name, num_prompt, count in zip(
+            column(new.slot, "<u2"), column(new.num_prompt, "<i4"), counts or [0] * len(branches), strict=True
+        ):
+            self.slots[name].num_prompt = num_prompt
+            self.slots[name].biases, biases = biases[:count], biases[count:]
 
     def _grow(self, growth: step_pb2.TableGrowth) -> None:
         pages, slots = column(growth.pages, "<i4"), column(growth.slot, "<u2")
@@ -144,6 +193,7 @@ class PaperWorker:
             slot = self.slots[source]
             self.slots[target] = Slot(list(slot.tokens), slot.computed, seed, branch)
             self.slots[target].table = list(slot.table)
+            self.slots[target].num_prompt, self.slots[target].biases = slot.num_prompt, slot.biases
 
     def _rows(self, rows: step_pb2.Rows) -> list[int]:
         names = column(rows.slot, "<u2")

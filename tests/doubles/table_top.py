@@ -4,14 +4,14 @@ Results come back when `deliver` is called, so that a test (or a seeded random w
 event all laws are checked.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sized
 from typing import Protocol
 
 from octavo.v1 import step_pb2
 from octavo_scheduler.core import Core, Settings, events
 from octavo_scheduler.core.audit import violations
-from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Started
+from octavo_scheduler.core.events import PAIR_BYTES, Committed, Finished, Output, Refused, Scored, Started
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_plan
 
@@ -39,9 +39,14 @@ class TableTop:
         self.workers: dict[str, Worker] = {}
         self.results: dict[str, deque[step_pb2.StepResult]] = {}
         self.tokens: dict[str, list[int]] = {}
+        self.logprobs: defaultdict[str, list[bytes]] = defaultdict(list)
+        """One for each token, empty where none is asked for."""
+        self.scored: defaultdict[str, bytes] = defaultdict(bytes)
+        """Log-probabilities of prompts."""
         self.finished: dict[str, Finished] = {}
         self.refused: dict[str, Refused] = {}
         self.started: dict[str, Started] = {}
+        self._prompt_logprobs: dict[str, int] = {}
         self.plans: list[step_pb2.StepPlan] = []
         self.swapped_bytes = 0
         self.num_pages_out = self.num_pages_in = 0
@@ -65,10 +70,12 @@ class TableTop:
         return f"{request}/{branch}" if branch else request
 
     def submit(self, name: str, prompt: list[int], max_tokens: int | None = 8, **fields: object) -> None:
-        sampling = Sampling(**{name: fields.pop(name) for name in ("seed", "temperature") if name in fields})  # type: ignore[arg-type]
+        names = ("seed", "temperature", "biases")
+        sampling = Sampling(**{name: fields.pop(name) for name in names if name in fields})  # type: ignore[arg-type]
         spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields)  # type: ignore[arg-type]
         for branch in range(spec.n):
             self.tokens[self.key(name, branch)] = []
+        self._prompt_logprobs[name] = spec.prompt_logprobs or 0
         self._note(self.core.submit(spec, self.now))
 
     def abort(self, name: str, at: int | None = None, branch: int = 0) -> None:
@@ -144,6 +151,13 @@ class TableTop:
                     assert output.request in self.started
                     assert output.position == len(self.tokens[name]), "tokens come in order, each once"
                     self.tokens[name].append(output.token)
+                    self.logprobs[name].append(output.logprobs)
+                case Scored():
+                    size = PAIR_BYTES * (1 + self._prompt_logprobs[output.request])
+                    assert output.first == 1 + len(self.scored[output.request]) // size, (
+                        "each prompt token is told once"
+                    )
+                    self.scored[output.request] += output.logprobs
                 case Finished():
                     self.finished[name] = output
                 case Refused():

@@ -1,20 +1,22 @@
 """Schedules that preempt a request, numbered: case k always means the same, and n cases in a row cover all settings evenly.
 
-Two requests run side by side. The senior grows into a page that is not there when the junior knows `position` tokens of
-its answer; so the junior (a branch of it) gives its pages up and comes back later. Its ids must be those of an
-undisturbed run: alone, in a pool that is never full, in whole chunks, without a prefix cache.
+Two requests run side by side, and tell log-probabilities. The senior grows into a page that is not there when the junior
+knows `position` tokens of its answer; so the junior (a branch of it) gives its pages up and comes back later. Its ids, and
+their log-probabilities, must be those of an undisturbed run: alone, in a pool that is never full, in whole chunks, without
+a prefix cache.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, product
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.request import RequestSpec, Sampling
+from octavo_scheduler.core.request import ALWAYS, Biases, RequestSpec, Sampling
 from octavo_scheduler.core.settings import PreemptMode
 
 from tests.doubles.tiny_model import make_tiny_model
@@ -24,11 +26,20 @@ from tests.pools import poison
 
 PAGE_SIZES, CHUNKS, BRANCHES = (1, 4, 16), (1, 7, 16, 17), (1, 3)
 MODES: tuple[PreemptMode, ...] = ("swap", "drop")
+WORDS = [(first, second) for first in range(0, 288, 3) for second in range(1, 288, 37)]
+BIASES = Biases(
+    tokens=(*range(2, 288, 7), *range(0, 288, 5), *(token for word in WORDS for token in word)),
+    values=(*(-inf,) * 41, *(1.5,) * 58, *(0.0, -inf) * len(WORDS)),
+    until=(*(6,) * 41, *(ALWAYS,) * (58 + 2 * len(WORDS))),
+    contexts=(*(0,) * 99, *(-1, 1) * len(WORDS)),
+)
+"""Some tokens come after six others only, some come more often, and some words of two tokens never do."""
 SAMPLINGS = (
     Sampling(),
     Sampling(temperature=1.0),
     Sampling(temperature=0.8, top_p=0.9),
     Sampling(temperature=0.9, top_k=20, repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.3),
+    Sampling(temperature=1.0, top_k=4, biases=BIASES),
 )
 ANSWER = 12
 POSITIONS = range(1, ANSWER)
@@ -48,6 +59,10 @@ MODEL: dict[str, Any] = {
     "intermediate": 32,
     "vocab": 288,
 }
+
+
+Answer = list[tuple[int, bytes]]
+"""Ids and their log-probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,14 +189,18 @@ class Bench:
         """Whether any answer is not what it would have been without the other request."""
         juniors = self.undisturbed("junior", case.junior, case.sampling, case.n)
         (senior,) = self.undisturbed("senior", case.senior, case.sampling, 1)
-        found = [outcome.ids["junior", branch] for branch in range(case.n)]
-        return found != juniors or outcome.ids["senior", 0] != senior[: case.senior_answer]
+        found = [answer_of(outcome, "junior", branch) for branch in range(case.n)]
+        return found != juniors or answer_of(outcome, "senior", 0) != senior[: case.senior_answer]
 
-    def _undisturbed(self, name: str, prompt: int, sampling: int, n: int) -> list[list[int]]:
+    def _undisturbed(self, name: str, prompt: int, sampling: int, n: int) -> list[Answer]:
         schedule = Schedule(self.workers[16], MOST_PAGES, Settings(prefix_cache=False))
         length = ANSWER if name == "junior" else LONGEST_PROMPT + ANSWER + 4
         outcome = schedule.run([request(name, prompt, sampling, length, n)])
-        return [outcome.ids[name, branch] for branch in range(n)]
+        return [answer_of(outcome, name, branch) for branch in range(n)]
+
+
+def answer_of(outcome: Outcome, name: str, branch: int) -> Answer:
+    return list(zip(outcome.ids[name, branch], outcome.logprobs[name, branch], strict=True))
 
 
 def request(name: str, prompt: int, sampling: int, max_tokens: int, n: int) -> RequestSpec:
@@ -190,5 +209,10 @@ def request(name: str, prompt: int, sampling: int, max_tokens: int, n: int) -> R
     tokens = tuple(draw.randrange(MODEL["vocab"]) for _ in range(prompt))
     base = SAMPLINGS[sampling]
     return RequestSpec(
-        id=name, prompt=tokens, max_tokens=max_tokens, n=n, sampling=replace(base, seed=draw.getrandbits(64))
+        id=name,
+        prompt=tokens,
+        max_tokens=max_tokens,
+        n=n,
+        sampling=replace(base, seed=draw.getrandbits(64)),
+        logprobs=2,
     )

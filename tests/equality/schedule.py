@@ -24,6 +24,8 @@ class Outcome:
     """What came of some requests: token ids by request and branch, and what was done to them on the way."""
 
     ids: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    logprobs: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    """One for each id."""
     finished: dict[tuple[str, int], Finished] = field(default_factory=dict)
     num_forks: int = 0
     resumed_at: list[int] = field(default_factory=list)
@@ -51,7 +53,7 @@ class Schedule:
         """All of them at once, to their ends. Afterwards the core holds nothing and its audit finds nothing."""
         for spec in requests:
             for branch in range(spec.n):
-                self.outcome.ids[spec.id, branch] = []
+                self.outcome.ids[spec.id, branch], self.outcome.logprobs[spec.id, branch] = [], []
             self._note(self.core.submit(spec, 0.0))
         for _ in range(MOST_STEPS):
             while self._plan():
@@ -87,6 +89,7 @@ class Schedule:
                     ids = self.outcome.ids[output.request, output.branch]
                     assert len(ids) == output.position
                     ids.append(output.token)
+                    self.outcome.logprobs[output.request, output.branch].append(output.logprobs)
                 case Finished():
                     assert (output.request, output.branch) not in self.outcome.finished
                     self.outcome.finished[output.request, output.branch] = output

@@ -16,10 +16,13 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Bench(tmp_path_factory.mktemp("tiny") / "model", request.param)
 
 
-def test_PS01_PS02_a_preemption_at_any_position_changes_no_id_of_any_branch(
+def test_PS01_PS02_PS04_a_preemption_at_any_position_changes_no_id_nor_log_probability_of_any_branch(
     bench: Bench, figure: Callable[[str], None]
 ) -> None:
-    """Greedy and sampled. What comes back does so at the forced position or one later, when a row was in flight."""
+    """Greedy and sampled, with and without biases.
+
+    What comes back does so at the forced position or one later, when a row was in flight.
+    """
     num_forks, forced, positions = 0, 0, set()
     for number in range(SAMPLE):
         chosen = case(number)

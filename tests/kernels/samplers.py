@@ -1,5 +1,7 @@
 """Sampling state made by hand."""
 
+from typing import Any
+
 import torch
 from octavo_kernels.ops import Geometry, Ops, Sampling, Step
 from torch import Tensor
@@ -29,7 +31,8 @@ def sampling_of(slots: int, **columns: object) -> Sampling:
         for name, (value, dtype) in defaults.items()
     }
     history = torch.as_tensor(columns.get("history", torch.zeros(slots, 4)), dtype=torch.int32)
-    return Sampling(history=history, **values)
+    biases: dict[str, Any] = {name: columns[name] for name in ("num_biases", "biases") if name in columns}
+    return Sampling(history=history, **values, **biases)
 
 
 def sample(ops: Ops, logits: Tensor, sampling: Sampling, slots: list[int] | None = None) -> list[int]:

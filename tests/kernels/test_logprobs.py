@@ -9,18 +9,24 @@ from octavo_kernels.ops import Ops
 from torch import Tensor
 
 from tests.kernels.implementations import every_ops
-from tests.kernels.samplers import step_of
+from tests.kernels.samplers import sampling_of, step_of
+from tests.kernels.steps import int32
 
 BEST = 20
 
 
 def logprobs(ops: Ops, logits: Tensor, tokens: list[int], rows: list[int] | None = None) -> tuple[Tensor, Tensor]:
-    """Values and ids [samples, 1 + BEST]; what lies behind them stays."""
+    """Values and ids [tokens, 1 + BEST]; what lies behind them stays. Token i lies at place 5 - i of slot i."""
     count = len(tokens)
-    step = step_of(list(range(count)))
-    step.sample_row = torch.tensor(list(range(count)) if rows is None else rows, dtype=torch.int32)
+    history = torch.full((count, 6), -7, dtype=torch.int32)
+    for i, token in enumerate(tokens):
+        history[i, 5 - i] = token
+    step = step_of([])
+    step.score_row = int32(*(range(count) if rows is None else rows), 0)
+    step.score_slot, step.score_position = int32(*range(count), 0), int32(*(5 - i for i in range(count)), 0)
+    step.count(tokens=0, rows=0, head_rows=len(logits), samples=0, scores=count)
     values, ids = torch.full((count + 1, 1 + BEST), 7.0), torch.full((count + 1, 1 + BEST), 7, dtype=torch.int32)
-    ops.logprobs(logits, step, torch.tensor(tokens, dtype=torch.int32), values, ids)
+    ops.logprobs(logits, sampling_of(count, history=history), step, values, ids)
     assert set(values[-1].tolist()) == set(ids[-1].tolist()) == {7}
     return values[:-1], ids[:-1]
 
@@ -73,11 +79,12 @@ def test_large_logits_lose_nothing(ops: Ops) -> None:
 
 
 @every_ops
-def test_samples_of_one_row_have_their_own_token_and_a_sample_without_one_has_nothing(ops: Ops) -> None:
-    logits = torch.randn(2, 500)
-    logits[1, 3] = math.nan
-    values, ids = logprobs(ops, logits, [5, -1, 6], rows=[0, 1, 0])
+def test_tokens_of_one_row_have_their_own_and_a_row_that_is_no_numbers_has_none(ops: Ops) -> None:
+    logits = torch.randn(4, 500)
+    logits[1, 3], logits[2, 499], logits[3] = math.nan, math.inf, -math.inf
+    values, ids = logprobs(ops, logits, [5, 3, 6, 499, 7], rows=[0, 1, 0, 2, 3])
     assert_right(logits[0], 5, values[0], ids[0])
     assert_right(logits[0], 6, values[2], ids[2])
-    assert set(ids[1].tolist()) == {-1}
-    assert set(values[1].tolist()) == {-math.inf}
+    for nothing in (1, 3, 4):
+        assert set(ids[nothing].tolist()) == {-1}
+        assert set(values[nothing].tolist()) == {-math.inf}

@@ -148,6 +148,34 @@ def test_repetition_counts_prompt_and_answer_and_the_others_the_answer_only() ->
     assert penalised(none, frequency_penalty=0.5) == [0, 0, -1, 0, 0, 0]
 
 
+def test_SP10_a_repetition_penalty_makes_a_negative_logit_smaller() -> None:
+    logits = torch.tensor([[-1.0, -2.0]])
+    sampling = sampling_of(1, history=torch.tensor([[0]]), length=1, repetition_penalty=1.5)
+    reference.penalise(logits, torch.tensor([0]), sampling)
+    assert logits.tolist() == [[-1.5, -2.0]]
+
+
+@every_ops
+def test_SP10_what_was_said_does_not_come_again_the_sooner_because_its_logit_is_negative(ops: Ops) -> None:
+    sampling = sampling_of(1, history=torch.tensor([[0]]), length=1, repetition_penalty=1.5)
+    assert sample(ops, torch.tensor([[-1.0, -1.4]]), sampling) == [1]
+
+
+@every_ops
+@pytest.mark.parametrize("temperature", [0.0, 1e-45, 1e-10, 1e-5, 1e-4, 0.01])
+def test_SP02_SP20_a_tiny_temperature_is_greedy(ops: Ops, temperature: float) -> None:
+    logits = torch.randn(3, 3000, generator=torch.Generator().manual_seed(3)) * 30
+    logits[range(3), [7, 2999, 1500]] = 200.0
+    sampling = sampling_of(3, temperature=temperature, seed=torch.tensor([1, 2, 3]))
+    assert sample(ops, logits, sampling) == [7, 2999, 1500]
+
+
+@every_ops
+def test_SP05_a_temperature_without_any_filter_gives_many_tokens(ops: Ops) -> None:
+    sampling = sampling_of(60, temperature=1.0, seed=torch.arange(60))
+    assert len(set(sample(ops, torch.zeros(60, 100), sampling))) > 30
+
+
 @every_ops
 def test_penalties_come_before_temperature_and_change_greedy_choices_too(ops: Ops) -> None:
     logits = torch.tensor([[1.0, 0.9, 0.0]])

@@ -26,6 +26,7 @@ KINDS = [
     "detokenisation",
     "stop-eos",
     "tokenizer-template",
+    "sampling-params",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

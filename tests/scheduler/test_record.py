@@ -137,7 +137,7 @@ def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
         "Unpin.name",
     }
     hidden = {f"RequestSpec.{name}" for name in ("prompt", "held", "stop_token_ids", "tenant", "salt")}
-    hidden |= {"StepDone.tokens", "Pin.tokens", "Pin.salt"}
+    hidden |= {"StepDone.tokens", "StepDone.logprobs", "Sampling.biases", "Pin.tokens", "Pin.salt"}
     found = {
         f"{kind.__name__}.{name}"
         for kind in (*get_args(Event), RequestSpec, Sampling, Settings)

@@ -1,21 +1,33 @@
 """Plans with everything in them, and two ways to execute them."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from octavo.v1 import step_pb2 as wire
 from octavo_worker.runner import Runner
 
-from tests.worker.plans import growth, moves, new_slots, rows, tokens_of, uint16
+from tests.worker.plans import ALWAYS, Bias, biased, growth, moves, new_slots, pairs_of, rows, scored, tokens_of, uint16
 
 RANDOM = np.random.default_rng(11)
 PROMPTS = {slot: RANDOM.integers(3, 320, 9 + 7 * slot).tolist() for slot in range(4)}
+BIASES: list[Bias] = [
+    *((token, -math.inf, 14, 0) for token in range(1, 320, 3)),
+    *((token, 4.0, ALWAYS, 0) for token in range(2, 320, 3)),
+    *(
+        each
+        for token in range(2, 320, 3)
+        for each in ((token, 0.0, ALWAYS, -1), ((token + 3) % 320, -math.inf, ALWAYS, 1))
+    ),
+]
+"""Slot 0 has none of some tokens at first, more of others, and not one of these after the one before it."""
 SAMPLING = {"temperature": 0.8, "top_p": 0.9, "seed": 5, "repetition_penalty": 1.2}
 
 
 def plans() -> Iterator[wire.StepPlan]:
     """Prompts in chunks beside decodes, growth, a fork, swaps of which some are waited for and some are not, a free."""
     first = new_slots({0: PROMPTS[0], 1: PROMPTS[1]}, sampling=SAMPLING)
+    biased(first, BIASES)
     yield wire.StepPlan(new_slots=first, growth=growth({0: [1, 2], 1: [3, 4]}), rows=rows({0: 9, 1: 16}))
     yield wire.StepPlan(rows=rows({0: 1, 1: 1}))
     yield wire.StepPlan(
@@ -39,8 +51,9 @@ def plans() -> Iterator[wire.StepPlan]:
     known = new_slots({1: [*PROMPTS[1], *[7] * 5]}, computed=20, num_prompt=16, sampling=SAMPLING)
     back.MergeFrom(wire.StepPlan(new_slots=known, growth=growth({1: [9, 10]}), rows=rows({1: 1, 0: 1, 3: 1})))
     yield back  # its rows name what comes back
-    for _ in range(3):
-        yield wire.StepPlan(rows=rows({0: 1, 1: 1, 2: 1, 3: 1, 4: 1}))
+    for nth in range(3):
+        message = rows({0: 1, 1: 1, 2: 1, 3: 1, 4: 1})
+        yield wire.StepPlan(rows=scored(message, [(0, 18 + nth)], 2) if nth else message)
 
 
 def numbered() -> list[wire.StepPlan]:
@@ -51,8 +64,13 @@ def numbered() -> list[wire.StepPlan]:
     return made
 
 
+def said(result: wire.StepResult) -> list[int]:
+    """Tokens, then those whose log-probabilities are told."""
+    return [*tokens_of(result), *pairs_of(result, 2)[0].reshape(-1).tolist()]
+
+
 def one_after_the_other(runner: Runner) -> list[list[int]]:
-    return [tokens_of(runner.execute(plan)) for plan in numbered()]
+    return [said(runner.execute(plan)) for plan in numbered()]
 
 
 def two_in_flight(runner: Runner) -> list[list[int]]:
@@ -61,5 +79,5 @@ def two_in_flight(runner: Runner) -> list[list[int]]:
     for plan in numbered():
         pending.append(runner.submit(plan))
         if len(pending) == 2:
-            found.append(tokens_of(runner.result(pending.pop(0))))
-    return [*found, *(tokens_of(runner.result(each)) for each in pending)]
+            found.append(said(runner.result(pending.pop(0))))
+    return [*found, *(said(runner.result(each)) for each in pending)]

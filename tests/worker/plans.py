@@ -19,6 +19,10 @@ SAMPLING = {
     "branch": ("<u2", 0),
 }
 
+ALWAYS = 2**31 - 1
+Bias = tuple[int, float, int, int]
+"""Token, what is added, the length at which that ends, and the context."""
+
 
 def uint16(*values: int) -> bytes:
     return np.array(values, "<u2").tobytes()
@@ -71,6 +75,29 @@ def rows(counts: Mapping[int, int], samples: Sequence[int] | None = None) -> wir
         num_tokens=int32(*counts.values()),
         num_samples=b"" if samples is None else uint16(*samples),
     )
+
+
+def pairs_of(result: wire.StepResult, num_best: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and log-probabilities, [asked, 1 + num_best]."""
+    pairs = np.frombuffer(result.logprobs, [("token", "<i4"), ("value", "<f4")]).reshape(-1, 1 + num_best)
+    return pairs["token"], pairs["value"]
+
+
+def scored(message: wire.Rows, places: Sequence[tuple[int, int]], num_best: int) -> wire.Rows:
+    """The rows, with log-probabilities of the tokens at these (slot, position)."""
+    message.score_slot = uint16(*(slot for slot, _ in places))
+    message.score_position = int32(*(position for _, position in places))
+    message.num_best = num_best
+    return message
+
+
+def biased(message: wire.NewSlots, biases: Sequence[Bias]) -> wire.NewSlots:
+    """All biases belong to the first slot."""
+    message.num_biases = int32(len(biases), *[0] * (len(message.slot) // 2 - 1))
+    tokens, values, until, context = zip(*biases, strict=True)
+    message.bias_token, message.bias = int32(*tokens), np.array(values, "<f4").tobytes()
+    message.bias_until, message.bias_context = int32(*until), int32(*context)
+    return message
 
 
 def tokens_of(result: wire.StepResult) -> list[int]:

@@ -12,10 +12,10 @@ from octavo.v1 import step_pb2
 from octavo_kernels.ops import Geometry, Ops
 
 from octavo_worker.errors import PlanRefused, Reason
-from octavo_worker.limits import Limits
+from octavo_worker.limits import MOST_PROMPT_SCORES, Limits
 from octavo_worker.slots import SAMPLING_COLUMNS, Array
 
-PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 1
+PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 2
 StepPlan: TypeAlias = step_pb2.StepPlan
 StepResult: TypeAlias = step_pb2.StepResult
 Hello: TypeAlias = step_pb2.Hello
@@ -33,13 +33,15 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class NewSlots:
-    """Slots that start. `tokens` holds all histories one after the other."""
+    """Slots that start. `tokens` and `biases` hold those of all slots one after the other."""
 
     slot: Array
     num_tokens: Array
     num_computed: Array
     tokens: Array
     sampling: dict[str, Array]  # by the names of SAMPLING_COLUMNS
+    num_biases: Array
+    biases: Array  # int32 [biases, BIAS_WORDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,18 @@ class Forks:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is computed. `sample_slot` holds the slots of all rows one after the other."""
+    """What is computed. `sample_slot` holds the slots of all rows one after the other.
+
+    `num_best` log-probabilities are asked for beside those of the tokens at `score_position` of `score_slot`.
+    """
 
     slot: Array
     num_tokens: Array
     num_samples: Array
     sample_slot: Array
+    score_slot: Array
+    score_position: Array
+    num_best: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +160,24 @@ def read_new(message: step_pb2.NewSlots) -> NewSlots:
         num_computed=column(message.num_computed, INT32, "new_slots.num_computed"),
         tokens=column(message.tokens, INT32, "new_slots.tokens"),
         sampling=sampling,
+        num_biases=column(message.num_biases, INT32, "new_slots.num_biases")
+        if message.num_biases
+        else np.zeros(len(message.slot) // UINT16.itemsize, np.int64),
+        biases=read_biases(message),
     )
-    same_length("new_slots", new.slot, new.num_tokens, new.num_computed, *sampling.values())
+    same_length("new_slots", new.slot, new.num_tokens, new.num_computed, new.num_biases, *sampling.values())
     parts("new_slots.num_tokens", new.num_tokens, new.tokens)
+    parts("new_slots.num_biases", new.num_biases, new.biases)
     return new
+
+
+def read_biases(message: step_pb2.NewSlots) -> Array:
+    columns = [
+        column(getattr(message, name), dtype, f"new_slots.{name}").astype(dtype).view(np.int32)
+        for name, dtype in (("bias_token", INT32), ("bias", FLOAT32), ("bias_until", INT32), ("bias_context", INT32))
+    ]
+    same_length("the biases of new_slots", *columns)
+    return np.stack(columns, axis=1)
 
 
 def read_growth(message: step_pb2.TableGrowth) -> Growth:
@@ -195,20 +217,29 @@ def read_rows(message: step_pb2.Rows) -> Rows:
     else:
         sample_slot = slot[num_samples == 1]
     parts("rows.num_samples", num_samples, sample_slot)
-    return Rows(slot, num_tokens, num_samples, sample_slot)
+    score_slot = column(message.score_slot, UINT16, "rows.score_slot")
+    score_position = column(message.score_position, INT32, "rows.score_position")
+    same_length("rows.score_slot and rows.score_position", score_slot, score_position)
+    return Rows(slot, num_tokens, num_samples, sample_slot, score_slot, score_position, message.num_best)
 
 
 def write_result(
-    *, step: int, tokens: Array, execute_seconds: float, swapped_bytes: int, swap_seconds: float
+    *, step: int, tokens: Array, logprobs: bytes, execute_seconds: float, swapped_bytes: int, swap_seconds: float
 ) -> step_pb2.StepResult:
     """A StepResult; `tokens` in the order of the plan's samples."""
     return step_pb2.StepResult(
         step=step,
         token=tokens.astype(INT32).tobytes(),
+        logprobs=logprobs,
         execute_seconds=execute_seconds,
         swapped_bytes=swapped_bytes,
         swap_seconds=swap_seconds,
     )
+
+
+def pairs(ids: Array, values: Array) -> bytes:
+    """Tokens, int32, and their log-probabilities, float32, in turn."""
+    return np.stack([ids.astype(INT32), values.astype(FLOAT32).view(INT32)], axis=-1).tobytes()
 
 
 def write_hello(
@@ -249,4 +280,5 @@ def write_hello(
         needs_zeroed_pages=ops.needs_zeroed_pages,
         copy_bytes_per_second=copy_bytes_per_second,
         prefill_tokens_per_second=prefill_tokens_per_second,
+        max_prompt_scores=MOST_PROMPT_SCORES,
     )

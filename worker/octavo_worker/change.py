@@ -21,6 +21,11 @@ def start(new: NewSlots, slots: Slots) -> None:
         slots.put(slots.history, new.tokens[first:end], slot)
     for name, values in new.sampling.items():
         slots.set(slots.columns[name], new.slot, values)
+    slots.set(slots.num_biases, new.slot, new.num_biases)
+    if len(new.biases):
+        ends = new.num_biases.cumsum()
+        for slot, first, end in zip(new.slot, ends - new.num_biases, ends, strict=True):
+            slots.put(slots.biases, new.biases[first:end].reshape(-1), slot)
 
 
 def grow(growth: Growth, counts: Counts, slots: Slots) -> None:

@@ -7,10 +7,11 @@ the first contradiction. What it returns are the counts as they stand when the r
 from collections.abc import Callable
 
 import numpy as np
+from octavo_kernels.ops import MOST_LOGPROBS
 
 from octavo_worker.batch import Forks, Growth, Moves, NewSlots, Plan, Rows, refuse
 from octavo_worker.errors import PlanRefused, Reason
-from octavo_worker.limits import Limits
+from octavo_worker.limits import MOST_BIASES, MOST_PROMPT_SCORES, Limits
 from octavo_worker.slots import Array, Counts, Slots
 
 
@@ -82,6 +83,8 @@ def start(new: NewSlots, draft: Counts, slots: Slots, limits: Limits) -> None:
     if (new.num_computed >= new.num_tokens).any() or (new.sampling["num_prompt"] > new.num_tokens).any():
         raise refuse("a new slot has more prompt or computed tokens than tokens; its last token is always computed")
     check_sampling(new.sampling)
+    if len(new.biases):
+        check_biases(new, limits)
     draft.is_active[new.slot] = True
     draft.length[new.slot], draft.computed[new.slot] = new.num_tokens, new.num_computed
 
@@ -101,6 +104,18 @@ def check_sampling(sampling: dict[str, Array]) -> None:
     for name, fit in fits.items():
         if not fit(sampling[name]).all():
             raise refuse(f"new_slots.{name} is out of range")
+
+
+def check_biases(new: NewSlots, limits: Limits) -> None:
+    """A bias of NaN or infinity would make a row of logits no numbers."""
+    within("new_slots.num_biases", new.num_biases, 0, MOST_BIASES)
+    token, bias, _, context = new.biases.T
+    within("new_slots.bias_token", token, 0, limits.vocab_size - 1)
+    if not (np.ascontiguousarray(bias).view(np.float32) <= np.finfo(np.float32).max).all():
+        raise refuse("new_slots.bias is out of range")
+    first = np.repeat(new.num_biases.cumsum() - new.num_biases, new.num_biases)
+    if (context < -1).any() or (context > np.arange(len(context)) - first).any():
+        raise refuse("new_slots.bias_context names biases that its slot does not have")
 
 
 def grow(growth: Growth, draft: Counts, slots: Slots, limits: Limits) -> None:
@@ -138,6 +153,8 @@ def check_rows(rows: Rows, forks: Forks, draft: Counts, slots: Slots, limits: Li
     if (end > draft.num_pages[rows.slot] * limits.page_size).any():
         raise refuse("a row computes positions that its block table does not cover")
     check_samples(rows, end, forks, draft, slots)
+    if len(rows.score_slot):
+        check_scores(rows, end, draft, slots)
 
 
 def check_samples(rows: Rows, end: Array, forks: Forks, draft: Counts, slots: Slots) -> None:
@@ -153,3 +170,31 @@ def check_samples(rows: Rows, end: Array, forks: Forks, draft: Counts, slots: Sl
     for slot, row in zip(rows.sample_slot.tolist(), owner.tolist(), strict=True):
         if slot != row and made.get(slot) != row:
             raise refuse(f"slot {slot} is sampled from the row of slot {row}, of which it is no fork in this plan")
+
+
+def check_scores(rows: Rows, end: Array, draft: Counts, slots: Slots) -> None:
+    """A token has its log-probability from the row that computes the one before it: it is known, or sampled there."""
+    active("rows.score_slot", rows.score_slot, draft, slots)
+    within("rows.num_best", np.array([rows.num_best]), 0, MOST_LOGPROBS)
+    owner = owners(rows, slots.max_slots)[rows.score_slot]
+    if (owner < 0).any():
+        raise refuse("rows.score_slot names a slot that has no row")
+    computed = rows.score_position - 1
+    is_computed = (computed >= draft.computed[rows.slot][owner]) & (computed < end[owner])
+    is_sampled = np.isin(rows.score_slot, rows.sample_slot)
+    if not (is_computed & (rows.score_position < draft.length[rows.score_slot] + is_sampled)).all():
+        raise refuse("rows.score_position names a token that no row leads to")
+    most = slots.max_slots + MOST_PROMPT_SCORES
+    sampling = np.flatnonzero(rows.num_samples)
+    needed = {*zip(owner.tolist(), computed.tolist(), strict=True)}
+    needed.update(zip(sampling.tolist(), (end[sampling] - 1).tolist(), strict=True))
+    if max(len(needed), len(rows.score_slot)) > most:
+        raise refuse(f"a step has at most {most} rows of logits, and tells the log-probabilities of as many tokens")
+
+
+def owners(rows: Rows, max_slots: int) -> Array:
+    """int64 [slots]: the row that computes or samples a slot; -1: none."""
+    owner = np.full(max_slots, -1)
+    owner[rows.sample_slot] = np.repeat(np.arange(len(rows.slot)), rows.num_samples)
+    owner[rows.slot] = np.arange(len(rows.slot))
+    return owner

@@ -8,9 +8,9 @@ from octavo_worker.weights import Layer, Weights
 
 
 class Activations:
-    """The buffers that every step writes into, with room for `tokens` tokens and `rows` head rows."""
+    """The buffers that every step writes into, with room for `tokens` tokens, `rows` head rows and `biased` biased ones."""
 
-    def __init__(self, a: Architecture, ops: Ops, *, tokens: int, rows: int, dtype: str) -> None:
+    def __init__(self, a: Architecture, ops: Ops, *, tokens: int, rows: int, biased: int, dtype: str) -> None:
         def buffer(rows: int, width: int, dtype: str = dtype) -> Array:
             return ops.new_buffer((rows, width), dtype)
 
@@ -21,15 +21,16 @@ class Activations:
         self.added, self.head_added = buffer(tokens, a.hidden, term), buffer(rows, a.hidden, term)
         self.qkv = buffer(tokens, a.q_width + 2 * a.kv_width)
         self.attended, self.gated = buffer(tokens, a.q_width), buffer(tokens, a.intermediate)
-        self.logits = buffer(rows, a.vocab, "float32")
+        self.logits = buffer(rows + biased, a.vocab, "float32")
         self.own_logits = self.logits if ops.ranks == 1 else buffer(rows, -(-a.vocab // ops.ranks), "float32")
 
 
 class Decoder:
     """Weights and buffers; nothing is allocated here once it is made.
 
-    `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool` and the ids of what was
-    sampled into `sampled`, int32 [most samples]. `logits` are float32 [most head rows, vocabulary].
+    `replay()` computes what `step` says: it writes K and V of the step's tokens into `pool`, the ids of what was sampled
+    into `sampled`, int32 [most samples], and log-probabilities into `scores`, values and ids as in ops.Logprobs. `logits`
+    are float32 [most head rows, then most samples, vocabulary]: behind the head rows lie those that have biases added.
 
     A rank of a tensor-parallel group has the weights of some heads, of some inner columns and of some of the vocabulary.
     The matrices that write to the residual then give terms of a sum; logits are gathered, and every rank samples.
@@ -45,13 +46,17 @@ class Decoder:
         sampling: Sampling,
         pool: Array,
         sampled: Array,
+        scores: tuple[Array, Array],
         max_context: int,
+        vocabulary: int,
     ) -> None:
+        """`vocabulary`: rows of the head that are tokens; none of the others is ever sampled."""
         self.weights, self.ops, self.activations = weights, ops, activations
-        self.step, self.sampling, self.pool, self.sampled = step, sampling, pool, sampled
+        self.step, self.sampling, self.pool, self.sampled, self.scores = step, sampling, pool, sampled, scores
         angles = tables(weights.rope_frequencies, max_context, weights.architecture.rope.magnitude)
         self.cos, self.sin = map(ops.share, angles)
-        self.logits = activations.logits
+        self.logits = activations.logits[:, :vocabulary]
+        self.biased_logits = self.logits[len(activations.head_normed) :]
         self.replay = ops.capture(step, self.forward)
 
     def forward(self) -> None:
@@ -63,7 +68,9 @@ class Decoder:
             self.attend(layer, index)
             self.feed_forward(layer)
         self.head()
+        self.ops.bias_logits(self.logits, self.sampling, self.step, self.biased_logits)
         self.ops.sample(self.logits, self.sampling, self.step, self.sampled)
+        self.ops.logprobs(self.logits, self.sampling, self.step, *self.scores)
 
     def attend(self, layer: Layer, index: int) -> None:
         """added = attention(norm(residual + added))"""

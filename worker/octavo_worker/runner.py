@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from octavo_kernels.ops import Fetched, Geometry, Ops
+from octavo_kernels.ops import MOST_LOGPROBS, Fetched, Geometry, Ops
 
 from octavo_worker.architecture import Architecture
-from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, read_plan, write_hello, write_result
+from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, pairs, read_plan, write_hello, write_result
 from octavo_worker.cache import open_cache
 from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
@@ -22,8 +22,11 @@ from octavo_worker.model import Activations, Decoder
 from octavo_worker.precision import Precision, choose, pick_kernels, warn_of_range
 from octavo_worker.slots import Counts, Slots
 from octavo_worker.source import open_source
-from octavo_worker.step import fill, new_step, shared
+from octavo_worker.step import fill, head_rows_of, new_step, shared
+from octavo_worker.vocabulary import num_tokens
 from octavo_worker.weights import Weights, load
+
+SCORE_WIDTH = 1 + MOST_LOGPROBS
 
 
 @dataclass(slots=True)
@@ -51,7 +54,16 @@ class Pending:
     step: int
     started: float  # seconds
     tokens: Fetched
+    scores: tuple[Fetched, Fetched] | None
+    num_best: int
     swapped_bytes: int
+
+    def logprobs(self) -> bytes:
+        """As a result has them, once the tokens are there."""
+        if self.scores is None:
+            return b""
+        values, ids = (each.wait().reshape(-1, SCORE_WIDTH)[:, : 1 + self.num_best] for each in self.scores)
+        return pairs(ids, values)
 
 
 class Runner:
@@ -85,17 +97,22 @@ class Runner:
         )
         self.step = new_step(self.slots, geometry, config.max_step_tokens)
         self.sampled = np.zeros(config.max_slots, np.int32)
+        head_rows = head_rows_of(config.max_slots)
+        self.scores = [np.zeros(head_rows * SCORE_WIDTH, dtype) for dtype in (np.float32, np.int32)]
         shares = {
             "step": shared(self.step, ops.share),
             "sampling": self.slots.sampling(ops.share),
             "sampled": ops.share(self.sampled),
+            "scores": tuple(ops.share(each).reshape(head_rows, SCORE_WIDTH) for each in self.scores),
         }
-        activations = Activations(
-            weights.architecture, ops, tokens=config.max_step_tokens, rows=config.max_slots, dtype=precision.dtype
-        )
+        sizes = {"tokens": config.max_step_tokens, "rows": head_rows, "biased": config.max_slots}
+        activations = Activations(weights.architecture, ops, **sizes, dtype=precision.dtype)
         self.cache = open_cache(config, geometry, ops, group.least)  # last: it takes what is left
-        self.limits = self.cache.limits(config.max_step_tokens, weights.architecture.vocab)
-        self.decoder = Decoder(weights, ops, activations, pool=self.cache.pool, max_context=max_context, **shares)
+        vocabulary = min(weights.architecture.vocab, num_tokens(config.model) or weights.architecture.vocab)
+        self.limits = self.cache.limits(config.max_step_tokens, vocabulary)
+        self.decoder = Decoder(
+            weights, ops, activations, pool=self.cache.pool, max_context=max_context, vocabulary=vocabulary, **shares
+        )
 
     def hello(self) -> Hello:
         """What this worker is and what it can hold."""
@@ -147,7 +164,15 @@ class Runner:
         if len(plan.rows.slot):
             self.run_rows(plan.rows)
         self.last_step = plan.step
-        return Pending(plan.step, started, self.ops.fetch(self.sampled, len(plan.rows.sample_slot)), swapped)
+        tokens = self.ops.fetch(self.sampled, len(plan.rows.sample_slot))
+        return Pending(plan.step, started, tokens, self.fetch_scores(plan.rows), plan.rows.num_best, swapped)
+
+    def fetch_scores(self, rows: Rows) -> tuple[Fetched, Fetched] | None:
+        """Log-probabilities and their tokens, if any are asked for."""
+        if not len(rows.score_slot):
+            return None
+        values, ids = (self.ops.fetch(each, len(rows.score_slot) * SCORE_WIDTH) for each in self.scores)
+        return values, ids
 
     def run_rows(self, rows: Rows) -> None:
         """Begin to compute the rows, to sample and to remember the samples."""
@@ -162,7 +187,7 @@ class Runner:
     def result(self, pending: Pending) -> StepResult:
         """Wait for what was submitted. Raises PlanRefused (FAILED)."""
         with self.failing(pending.step):
-            tokens = pending.tokens.wait()
+            tokens, logprobs = pending.tokens.wait(), pending.logprobs()
         began, self.finished = max(pending.started, self.finished), time.perf_counter()
         swap_seconds, before = self.ops.swap_seconds(), self.swap_seconds
         self.swap_seconds = swap_seconds
@@ -170,6 +195,7 @@ class Runner:
         return write_result(
             step=pending.step,
             tokens=tokens,
+            logprobs=logprobs,
             execute_seconds=self.finished - began,
             swapped_bytes=pending.swapped_bytes,
             swap_seconds=swap_seconds - before if pending.swapped_bytes else 0.0,

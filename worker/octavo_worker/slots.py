@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from octavo_kernels.ops import Sampling
+from octavo_kernels.ops import BIAS_WORDS, Sampling
+
+from octavo_worker.limits import MOST_BIASES
 
 Array = NDArray[Any]
 Changed = Callable[[Array, int, int], None]
@@ -74,6 +76,8 @@ class Slots:
         self.table = np.zeros((max_slots, -(-max_context // page_size)), np.int32)
         self.history = np.zeros((max_slots, max_context), np.int32)
         self.columns = {name: np.zeros(max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
+        self.num_biases = np.zeros(max_slots, np.int32)
+        self.biases = np.zeros((max_slots, MOST_BIASES * BIAS_WORDS), np.int32)
 
     @property
     def max_slots(self) -> int:
@@ -93,7 +97,13 @@ class Slots:
     def sampling(self, share: Callable[[Array], Any]) -> Sampling:
         """The same memory for kernels, which `share` it."""
         columns = {name: share(column) for name, column in self.columns.items()}
-        return Sampling(history=share(self.history), length=share(self.counts.length), **columns)
+        return Sampling(
+            history=share(self.history),
+            length=share(self.counts.length),
+            num_biases=share(self.num_biases),
+            biases=share(self.biases),
+            **columns,
+        )
 
     def put(self, array: Array, values: Array, row: int = 0, first: int = 0) -> None:
         """Write values one after the other into a row of an array that kernels share."""
@@ -109,7 +119,8 @@ class Slots:
 
     def copy_rows(self, sources: Array, targets: Array) -> None:
         """Give slots the table, the history and the sampling of others."""
-        for array in (self.table, self.history, *self.columns.values()):
+        biased = (self.biases,) if self.num_biases[sources].any() else ()
+        for array in (self.table, self.history, self.num_biases, *biased, *self.columns.values()):
             array[targets] = array[sources]
             self.copied(array, sources, targets)
 

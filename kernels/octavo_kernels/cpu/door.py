@@ -10,7 +10,7 @@ from octavo_kernels.cpu import library as c
 from octavo_kernels.cpu.memory import address, matrix, new_buffer, new_pool
 from octavo_kernels.cpu.tape import Team
 from octavo_kernels.cpu.weights import pack_weight, packed, unpack
-from octavo_kernels.ops import Array, Geometry, Ops, Sampling, Step, Weight
+from octavo_kernels.ops import BIAS_WORDS, Array, Geometry, Ops, Sampling, Step, Weight
 from octavo_kernels.prompt import prompt
 
 LAYOUT = "cpu.16"
@@ -43,6 +43,7 @@ def open_door(team: Team) -> Ops:
         prepare=lambda step: None,
         **on_rows(team),
         **on_sequences(team),
+        **on_logits(team),
         zero_pages=lambda pool, ids: zero_pages(team, pool, ids),
         **prompt(lambda *pages: move_pages(team, *pages)),
     )
@@ -126,26 +127,44 @@ def on_sequences(team: Team) -> dict[str, Callable[..., Any]]:
         arguments = c.Attention(matrix(qkv), address(pool), pointer(geometry), pointer(arrays), rows, *how)
         team.do("attention", arguments, qkv, pool, geometry, arrays, step, out)
 
+    return {
+        "take_tokens": take_tokens,
+        "rope_and_write": rope_and_write,
+        "attention": attention,
+    }
+
+
+def on_logits(team: Team) -> dict[str, Callable[..., Any]]:
+    """Operations that choose tokens."""
+
+    def bias_logits(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:
+        columns, arrays = sampling_of(sampling), step_of(step)
+        where = (pointer(columns), pointer(arrays))
+        team.do(
+            "bias_logits",
+            c.BiasLogits(matrix(logits), *where, matrix(out)),
+            logits,
+            sampling,
+            columns,
+            arrays,
+            step,
+            out,
+        )
+
     def sample(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:
         columns, arrays = sampling_of(sampling), step_of(step)
         check_vocabulary(logits)
         arguments = c.Sample(matrix(logits), pointer(columns), pointer(arrays), address(out))
         team.do("sample", arguments, logits, sampling, columns, arrays, step, out)
 
-    def logprobs(logits: Array, step: Step, tokens: Array, values: Array, ids: Array) -> None:
+    def logprobs(logits: Array, sampling: Sampling, step: Step, values: Array, ids: Array) -> None:
+        columns, arrays = sampling_of(sampling), step_of(step)
         check_vocabulary(logits)
-        arrays = step_of(step)
-        where = (address(tokens), address(values), address(ids))
-        arguments = c.Logprobs(matrix(logits), pointer(arrays), *where, values.shape[1] - 1)
-        team.do("logprobs", arguments, logits, step, arrays, tokens, values, ids)
+        where = (pointer(columns), pointer(arrays), address(values), address(ids))
+        arguments = c.Logprobs(matrix(logits), *where, values.shape[1] - 1)
+        team.do("logprobs", arguments, logits, sampling, columns, arrays, step, values, ids)
 
-    return {
-        "take_tokens": take_tokens,
-        "rope_and_write": rope_and_write,
-        "attention": attention,
-        "sample": sample,
-        "logprobs": logprobs,
-    }
+    return {"bias_logits": bias_logits, "sample": sample, "logprobs": logprobs}
 
 
 def check_vocabulary(logits: Array) -> None:
@@ -189,12 +208,11 @@ def step_of(step: Step) -> c.StepArrays:
     """For C. The step must outlive it."""
     table: Array = step.table
     first = (address(getattr(step, name)) for name in c.STEP_ARRAYS)
-    last = (address(array) for array in (step.head_token, step.sample_row, step.sample_slot))
+    last = (address(getattr(step, name)) for name in c.STEP_TAIL)
     return c.StepArrays(*first, int(table.shape[1]) if len(table.shape) > 1 else 0, *last)
 
 
 def sampling_of(sampling: Sampling) -> c.SamplingArrays:
     """For C. The columns must outlive it."""
-    return c.SamplingArrays(
-        *(address(getattr(sampling, name)) for name in c.SAMPLING_ARRAYS), int(sampling.history.shape[1])
-    )
+    columns = (address(getattr(sampling, name)) for name in c.SAMPLING_ARRAYS)
+    return c.SamplingArrays(*columns, int(sampling.history.shape[1]), int(sampling.biases.shape[1]) // BIAS_WORDS)

@@ -22,6 +22,7 @@ OPERATIONS = (
     "rope_and_write",
     "attention",
     "silu_mul",
+    "bias_logits",
     "sample",
     "logprobs",
     "move_pages",
@@ -62,26 +63,32 @@ STEP_ARRAYS = (
     *("tokens", "rows", "head_rows", "samples", "token", "position", "kv_index"),
     *("row_slot", "row_start", "row_length", "table"),
 )
+STEP_TAIL = (
+    *("head_token", "sample_row", "sample_slot", "biased", "bias_row", "bias_slot"),
+    *("scores", "score_row", "score_slot", "score_position"),
+)
 
 
 class StepArrays(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in STEP_ARRAYS),
         ("table_width", c_int64),
-        ("head_token", c_void_p),
-        ("sample_row", c_void_p),
-        ("sample_slot", c_void_p),
+        *((name, c_void_p) for name in STEP_TAIL),
     )
 
 
 SAMPLING_ARRAYS = (
     *("temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    *("seed", "branch", "num_prompt", "length", "history"),
+    *("seed", "branch", "num_prompt", "length", "history", "num_biases", "biases"),
 )
 
 
 class SamplingArrays(ctypes.Structure):
-    _fields_ = (*((name, c_void_p) for name in SAMPLING_ARRAYS), ("history_width", c_int64))
+    _fields_ = (
+        *((name, c_void_p) for name in SAMPLING_ARRAYS),
+        ("history_width", c_int64),
+        ("most_biases", c_int64),
+    )
 
 
 class TakeTokens(ctypes.Structure):
@@ -159,6 +166,15 @@ class SiluMul(ctypes.Structure):
     _fields_ = (("rows", c_void_p), ("gate_up", Matrix), ("out", Matrix))
 
 
+class BiasLogits(ctypes.Structure):
+    _fields_ = (
+        ("logits", Matrix),
+        ("sampling", POINTER(SamplingArrays)),
+        ("step", POINTER(StepArrays)),
+        ("out", Matrix),
+    )
+
+
 class Sample(ctypes.Structure):
     _fields_ = (
         ("logits", Matrix),
@@ -171,8 +187,8 @@ class Sample(ctypes.Structure):
 class Logprobs(ctypes.Structure):
     _fields_ = (
         ("logits", Matrix),
+        ("sampling", POINTER(SamplingArrays)),
         ("step", POINTER(StepArrays)),
-        ("tokens", c_void_p),
         ("values", c_void_p),
         ("ids", c_void_p),
         ("num_best", c_int32),

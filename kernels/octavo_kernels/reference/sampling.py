@@ -46,13 +46,18 @@ def remember(slot: Tensor, sampling: Sampling, tokens: Tensor) -> None:
 def draw(logits: Tensor, slot: Tensor, sampling: Sampling, out: Tensor) -> None:
     """out [S]: a token for each row of logits [S, V], which belongs to this draw and changes."""
     penalise(logits, slot, sampling)
-    is_sound = (logits < torch.inf).all(-1) & (logits > -torch.inf).any(-1)
-    out.copy_(torch.where(is_sound, logits.argmax(-1), NO_TOKEN))
-    warm = ((sampling.temperature[slot] > 0) & is_sound).nonzero().squeeze(1)
+    has_token = is_sound(logits)
+    out.copy_(torch.where(has_token, logits.argmax(-1), NO_TOKEN))
+    warm = ((sampling.temperature[slot] > 0) & has_token).nonzero().squeeze(1)
     if warm.numel():
         slot = slot[warm]
         below = logits[warm] - logits[warm].amax(-1, keepdim=True)  # so that no temperature makes the largest overflow
         out[warm] = draw_by_rank(below / sampling.temperature[slot, None], slot, sampling).to(out.dtype)
+
+
+def is_sound(logits: Tensor) -> Tensor:
+    """Whether rows have numbers to draw by."""
+    return (logits < torch.inf).all(-1) & (logits > -torch.inf).any(-1)
 
 
 def penalise(logits: Tensor, slot: Tensor, sampling: Sampling) -> None:

@@ -53,6 +53,7 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         rope_and_write=Rope(launcher).rope_and_write,
         attention=attention.attention,
         silu_mul=dense.silu_mul,
+        bias_logits=sampler.bias_logits,
         sample=sampler.sample,
         logprobs=sampler.logprobs,
         **between_steps(device),

@@ -20,7 +20,12 @@ class Graphs:
     def __init__(self, launcher: Launcher, mirror: Mirror, step: Step, body: Action) -> None:
         self.launcher, self.mirror, self.step, self.body = launcher, mirror, step, body
         self.most = Room(
-            tokens=len(step.token), rows=len(step.row_slot), samples=len(step.sample_slot), query=len(step.token)
+            tokens=len(step.token),
+            rows=len(step.row_slot),
+            samples=len(step.sample_slot),
+            query=len(step.token),
+            biased=len(step.bias_slot),
+            scores=len(step.score_slot),
         )
         self.graphs: dict[Room, Replay | None] = {}  # None: was run once
 
@@ -39,8 +44,8 @@ class Graphs:
 
     def room(self) -> Room:
         """Of the step as main memory has it."""
-        counts = {name: self.counted(getattr(self.step, name)) for name in ("tokens", "rows", "samples", "longest")}
-        return Room.of(**counts, most=self.most)
+        names = ("tokens", "rows", "samples", "longest", "biased", "scores")
+        return Room.of(**{name: self.counted(getattr(self.step, name)) for name in names}, most=self.most)
 
     def counted(self, tensor: torch.Tensor) -> int:
         host = self.mirror.host(tensor)

@@ -32,7 +32,8 @@ class Launcher:
     def sized(self, step: Step, room: Room) -> Iterator[None]:
         """Launch for steps of a room meanwhile."""
         self.room = room
-        of = {"tokens": room.tokens, "rows": room.rows, "head_rows": room.samples, "samples": room.samples}
+        of = {"tokens": room.tokens, "rows": room.rows, "samples": room.samples, "biased": room.biased}
+        of |= {"scores": room.scores, "head_rows": room.samples + room.scores}
         self.counts = {getattr(step, name).data_ptr(): size for name, size in of.items()}
         try:
             yield

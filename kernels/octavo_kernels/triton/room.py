@@ -17,20 +17,24 @@ def rounded(count: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Upper bounds, all at least 1."""
+    """Upper bounds, at least 1; what few steps have may be 0, and is not launched then."""
 
     tokens: int
     rows: int
-    samples: int  # no more head rows than that either
+    samples: int  # no more head rows than samples and scores together
     query: int  # tokens of the longest row; 1: all rows decode
+    biased: int = 0
+    scores: int = 0
 
     @classmethod
-    def of(cls, *, tokens: int, rows: int, samples: int, longest: int, most: "Room") -> "Room":
+    def of(
+        cls, *, tokens: int, rows: int, samples: int, longest: int, most: "Room", biased: int = 0, scores: int = 0
+    ) -> "Room":
         """The room of a step of a worker whose largest one is `most`."""
+        few = (biased and rounded(biased, most.biased), scores and rounded(scores, most.scores))
         size = rounded(max(tokens, 1), most.tokens)
         if longest <= 1:
-            return cls(
-                size, min(size, most.rows), max(rounded(max(samples, 1), most.samples), min(size, most.samples)), 1
-            )
+            samples = max(rounded(max(samples, 1), most.samples), min(size, most.samples))
+            return cls(size, min(size, most.rows), samples, 1, *few)
         samples = max(rounded(max(samples, 1), most.samples), rounded(max(rows, 1), most.samples))
-        return cls(size, rounded(max(rows, 1), most.rows), samples, size)
+        return cls(size, rounded(max(rows, 1), most.rows), samples, size, *few)

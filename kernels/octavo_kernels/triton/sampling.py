@@ -8,7 +8,8 @@ from torch import Tensor
 
 from octavo_kernels.ops import Sampling, Step
 from octavo_kernels.triton.launcher import Launcher
-from octavo_kernels.triton.source.logprobs import logprobs_kernel
+from octavo_kernels.triton.source.bias import Biased, Biases, bias_kernel
+from octavo_kernels.triton.source.logprobs import Scores, logprobs_kernel
 from octavo_kernels.triton.source.ranking import LISTED, TOKEN_BITS
 from octavo_kernels.triton.source.sampling import Columns, Samples, penalise_kernel, sample_kernel
 
@@ -16,6 +17,7 @@ MAX_VOCABULARY = 1 << TOKEN_BITS.value
 BLOCK = 4096
 CHUNK = 4096
 HISTORY_BLOCK = 1024
+BIAS_BLOCK = 256
 WARPS = 16
 
 
@@ -33,6 +35,7 @@ class Sampler:
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
         self.scratches: dict[tuple[int, int], Scratch] = {}
+        self.lists: dict[int, Tensor] = {}
 
     def sample(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
         """See ops.Sample."""
@@ -73,18 +76,48 @@ class Sampler:
             enable_fp_fusion=False,  # rounded as the reference rounds
         )
 
-    def logprobs(self, logits: Tensor, step: Step, tokens: Tensor, values: Tensor, ids: Tensor) -> None:
-        """See ops.Logprobs."""
+    def bias_logits(self, logits: Tensor, sampling: Sampling, step: Step, out: Tensor) -> None:
+        """See ops.BiasLogits. Steps that have no biased row launch nothing."""
+        most = self.launcher.most(step.biased, len(out))
+        if not most:
+            return
+        self.launcher(
+            bias_kernel,
+            (most, triton.cdiv(logits.shape[1], CHUNK)),
+            Biased(self.launcher.count(step.biased), step.bias_row, step.bias_slot),
+            Biases(*(getattr(sampling, name) for name in Biases._fields)),
+            logits,
+            out,
+            logits.stride(0),
+            out.stride(0),
+            sampling.biases.stride(0),
+            sampling.history.stride(0),
+            logits.shape[1],
+            CHUNK=CHUNK,
+            BLOCK=BIAS_BLOCK,
+            num_warps=8,
+        )
+
+    def logprobs(self, logits: Tensor, sampling: Sampling, step: Step, values: Tensor, ids: Tensor) -> None:
+        """See ops.Logprobs. Steps that ask for none launch nothing."""
+        check_vocabulary(logits)
+        room = len(step.score_row)
+        most = self.launcher.most(step.scores, room)
+        if room not in self.lists:
+            self.lists[room] = torch.empty((room, LISTED.value), dtype=torch.int32, device=self.launcher.device.place)
+        if not most:
+            return
         self.launcher(
             logprobs_kernel,
-            (self.most(step),),
-            self.samples_of(step),
+            (most,),
+            Scores(self.launcher.count(step.scores), step.score_row, step.score_slot, step.score_position),
+            sampling.history,
             logits,
-            tokens,
-            self.scratch(step, logits).lists,
+            self.lists[room],
             values,
             ids,
             logits.stride(0),
+            sampling.history.stride(0),
             logits.shape[1],
             values.shape[1] - 1,
             BLOCK=BLOCK,
@@ -100,9 +133,8 @@ class Sampler:
 
     def scratch(self, step: Step, logits: Tensor) -> Scratch:
         """For steps of this size: made when the first one runs, and kept where it is, since graphs read and write there."""
+        check_vocabulary(logits)
         samples, vocabulary = len(step.sample_slot), logits.shape[1]
-        if vocabulary > MAX_VOCABULARY:
-            raise ValueError(f"a vocabulary of {vocabulary} tokens; these kernels sample from {MAX_VOCABULARY}")
         if (samples, vocabulary) not in self.scratches:
             place = self.launcher.device.place
             self.scratches[samples, vocabulary] = Scratch(
@@ -110,6 +142,12 @@ class Sampler:
                 torch.empty((samples, 2 * LISTED.value), dtype=torch.int32, device=place),
             )
         return self.scratches[samples, vocabulary]
+
+
+def check_vocabulary(logits: Tensor) -> None:
+    """Raises ValueError if a row is too long."""
+    if logits.shape[1] > MAX_VOCABULARY:
+        raise ValueError(f"a vocabulary of {logits.shape[1]} tokens; these kernels sample from {MAX_VOCABULARY}")
 
 
 def columns_of(sampling: Sampling) -> Columns:

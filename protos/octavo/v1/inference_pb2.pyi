@@ -238,6 +238,14 @@ class Delta(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[PositionLogprobs]
     def __init__(self, branch: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., first_index: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[PositionLogprobs, _Mapping]]] = ...) -> None: ...
 
+class PromptPiece(_message.Message):
+    __slots__ = ("first_index", "logprobs")
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    first_index: int
+    logprobs: _containers.RepeatedCompositeFieldContainer[PositionLogprobs]
+    def __init__(self, first_index: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[PositionLogprobs, _Mapping]]] = ...) -> None: ...
+
 class BranchEnd(_message.Message):
     __slots__ = ("branch", "finish")
     BRANCH_FIELD_NUMBER: _ClassVar[int]
@@ -295,16 +303,18 @@ class GenerateStreamRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
-    __slots__ = ("request_id", "start", "delta", "end")
+    __slots__ = ("request_id", "start", "delta", "end", "prompt")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     start: StreamStart
     delta: Delta
     end: StreamEnd
-    def __init__(self, request_id: _Optional[str] = ..., start: _Optional[_Union[StreamStart, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ...) -> None: ...
+    prompt: PromptPiece
+    def __init__(self, request_id: _Optional[str] = ..., start: _Optional[_Union[StreamStart, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ..., prompt: _Optional[_Union[PromptPiece, _Mapping]] = ...) -> None: ...
 
 class ChatRequest(_message.Message):
     __slots__ = ("model", "messages", "options", "request_id")
@@ -319,16 +329,18 @@ class ChatRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class ChatResponse(_message.Message):
-    __slots__ = ("request_id", "completions", "usage", "timings")
+    __slots__ = ("request_id", "completions", "usage", "timings", "prompt_logprobs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     completions: _containers.RepeatedCompositeFieldContainer[Completion]
     usage: Usage
     timings: Timings
-    def __init__(self, request_id: _Optional[str] = ..., completions: _Optional[_Iterable[_Union[Completion, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[PositionLogprobs]
+    def __init__(self, request_id: _Optional[str] = ..., completions: _Optional[_Iterable[_Union[Completion, _Mapping]]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[PositionLogprobs, _Mapping]]] = ...) -> None: ...
 
 class ChatStreamRequest(_message.Message):
     __slots__ = ("model", "messages", "options", "request_id")
@@ -343,16 +355,18 @@ class ChatStreamRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., options: _Optional[_Union[GenerationOptions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class ChatStreamResponse(_message.Message):
-    __slots__ = ("request_id", "start", "delta", "end")
+    __slots__ = ("request_id", "start", "delta", "end", "prompt")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     start: StreamStart
     delta: Delta
     end: StreamEnd
-    def __init__(self, request_id: _Optional[str] = ..., start: _Optional[_Union[StreamStart, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ...) -> None: ...
+    prompt: PromptPiece
+    def __init__(self, request_id: _Optional[str] = ..., start: _Optional[_Union[StreamStart, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., end: _Optional[_Union[StreamEnd, _Mapping]] = ..., prompt: _Optional[_Union[PromptPiece, _Mapping]] = ...) -> None: ...
 
 class Conversation(_message.Message):
     __slots__ = ("messages",)

@@ -66,7 +66,7 @@ class PageGeometry(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., layout: _Optional[str] = ..., page_bytes: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "worker_id", "weights_digest", "geometry", "device_pages", "host_pages", "max_slots", "max_step_tokens", "max_context", "vocab_size", "kernels", "batch_invariant", "needs_zeroed_pages", "capabilities", "copy_bytes_per_second", "prefill_tokens_per_second")
+    __slots__ = ("protocol_major", "protocol_minor", "worker_id", "weights_digest", "geometry", "device_pages", "host_pages", "max_slots", "max_step_tokens", "max_context", "vocab_size", "kernels", "batch_invariant", "needs_zeroed_pages", "capabilities", "copy_bytes_per_second", "prefill_tokens_per_second", "max_prompt_scores")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class Hello(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     COPY_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    MAX_PROMPT_SCORES_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     worker_id: str
@@ -101,7 +102,8 @@ class Hello(_message.Message):
     capabilities: _containers.RepeatedScalarFieldContainer[str]
     copy_bytes_per_second: float
     prefill_tokens_per_second: float
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., worker_id: _Optional[str] = ..., weights_digest: _Optional[bytes] = ..., geometry: _Optional[_Union[PageGeometry, _Mapping]] = ..., device_pages: _Optional[int] = ..., host_pages: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_context: _Optional[int] = ..., vocab_size: _Optional[int] = ..., kernels: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., needs_zeroed_pages: _Optional[bool] = ..., capabilities: _Optional[_Iterable[str]] = ..., copy_bytes_per_second: _Optional[float] = ..., prefill_tokens_per_second: _Optional[float] = ...) -> None: ...
+    max_prompt_scores: int
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., worker_id: _Optional[str] = ..., weights_digest: _Optional[bytes] = ..., geometry: _Optional[_Union[PageGeometry, _Mapping]] = ..., device_pages: _Optional[int] = ..., host_pages: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_context: _Optional[int] = ..., vocab_size: _Optional[int] = ..., kernels: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., needs_zeroed_pages: _Optional[bool] = ..., capabilities: _Optional[_Iterable[str]] = ..., copy_bytes_per_second: _Optional[float] = ..., prefill_tokens_per_second: _Optional[float] = ..., max_prompt_scores: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("heartbeat_seconds", "protocol_minor")
@@ -132,7 +134,7 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[_Union[Refusal.Reason, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class NewSlots(_message.Message):
-    __slots__ = ("slot", "num_tokens", "num_prompt", "num_computed", "tokens", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "branch")
+    __slots__ = ("slot", "num_tokens", "num_prompt", "num_computed", "tokens", "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "branch", "num_biases", "bias_token", "bias", "bias_until", "bias_context")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +149,11 @@ class NewSlots(_message.Message):
     FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
+    NUM_BIASES_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
+    BIAS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    BIAS_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     slot: bytes
     num_tokens: bytes
     num_prompt: bytes
@@ -161,7 +168,12 @@ class NewSlots(_message.Message):
     frequency_penalty: bytes
     seed: bytes
     branch: bytes
-    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_prompt: _Optional[bytes] = ..., num_computed: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., temperature: _Optional[bytes] = ..., top_p: _Optional[bytes] = ..., min_p: _Optional[bytes] = ..., top_k: _Optional[bytes] = ..., repetition_penalty: _Optional[bytes] = ..., presence_penalty: _Optional[bytes] = ..., frequency_penalty: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., branch: _Optional[bytes] = ...) -> None: ...
+    num_biases: bytes
+    bias_token: bytes
+    bias: bytes
+    bias_until: bytes
+    bias_context: bytes
+    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_prompt: _Optional[bytes] = ..., num_computed: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., temperature: _Optional[bytes] = ..., top_p: _Optional[bytes] = ..., min_p: _Optional[bytes] = ..., top_k: _Optional[bytes] = ..., repetition_penalty: _Optional[bytes] = ..., presence_penalty: _Optional[bytes] = ..., frequency_penalty: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., branch: _Optional[bytes] = ..., num_biases: _Optional[bytes] = ..., bias_token: _Optional[bytes] = ..., bias: _Optional[bytes] = ..., bias_until: _Optional[bytes] = ..., bias_context: _Optional[bytes] = ...) -> None: ...
 
 class TableGrowth(_message.Message):
     __slots__ = ("slot", "num_pages", "pages", "num_dropped")
@@ -196,16 +208,22 @@ class Forks(_message.Message):
     def __init__(self, source: _Optional[bytes] = ..., target: _Optional[bytes] = ..., branch: _Optional[bytes] = ..., seed: _Optional[bytes] = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("slot", "num_tokens", "num_samples", "sample_slot")
+    __slots__ = ("slot", "num_tokens", "num_samples", "sample_slot", "score_slot", "score_position", "num_best")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_SLOT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_POSITION_FIELD_NUMBER: _ClassVar[int]
+    NUM_BEST_FIELD_NUMBER: _ClassVar[int]
     slot: bytes
     num_tokens: bytes
     num_samples: bytes
     sample_slot: bytes
-    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_samples: _Optional[bytes] = ..., sample_slot: _Optional[bytes] = ...) -> None: ...
+    score_slot: bytes
+    score_position: bytes
+    num_best: int
+    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_samples: _Optional[bytes] = ..., sample_slot: _Optional[bytes] = ..., score_slot: _Optional[bytes] = ..., score_position: _Optional[bytes] = ..., num_best: _Optional[int] = ...) -> None: ...
 
 class StepPlan(_message.Message):
     __slots__ = ("step", "full", "freed_slot", "swap_out", "swap_in", "copy", "zero", "new_slots", "growth", "forks", "rows")
@@ -234,20 +252,20 @@ class StepPlan(_message.Message):
     def __init__(self, step: _Optional[int] = ..., full: _Optional[bool] = ..., freed_slot: _Optional[bytes] = ..., swap_out: _Optional[_Union[PageMoves, _Mapping]] = ..., swap_in: _Optional[_Union[PageMoves, _Mapping]] = ..., copy: _Optional[_Union[PageMoves, _Mapping]] = ..., zero: _Optional[bytes] = ..., new_slots: _Optional[_Union[NewSlots, _Mapping]] = ..., growth: _Optional[_Union[TableGrowth, _Mapping]] = ..., forks: _Optional[_Union[Forks, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("step", "token", "logprob", "execute_seconds", "swapped_bytes", "swap_seconds")
+    __slots__ = ("step", "token", "execute_seconds", "swapped_bytes", "swap_seconds", "logprobs")
     STEP_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
-    LOGPROB_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SWAPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SWAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     step: int
     token: bytes
-    logprob: bytes
     execute_seconds: float
     swapped_bytes: int
     swap_seconds: float
-    def __init__(self, step: _Optional[int] = ..., token: _Optional[bytes] = ..., logprob: _Optional[bytes] = ..., execute_seconds: _Optional[float] = ..., swapped_bytes: _Optional[int] = ..., swap_seconds: _Optional[float] = ...) -> None: ...
+    logprobs: bytes
+    def __init__(self, step: _Optional[int] = ..., token: _Optional[bytes] = ..., execute_seconds: _Optional[float] = ..., swapped_bytes: _Optional[int] = ..., swap_seconds: _Optional[float] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
 
 class Nack(_message.Message):
     __slots__ = ("step", "reason", "message", "last_step")

@@ -28,7 +28,9 @@ class Admission:
         """The candidate that goes first because it has waited longest."""
         self._promised: Counter[str] | None = None
         """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
-        self.others = [(other.capacity, other.room * other.page_size) for other in others] if waiting else []
+        self.others = (
+            [(other.capacity, other.room * other.page_size, other.knows_options) for other in others] if waiting else []
+        )
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
@@ -88,7 +90,7 @@ class Admission:
         last = worker.num_pages(len(sequence.tokens)) - spare - 1
         if last < 0:
             return True
-        if sequence.state is SequenceState.SWAPPED or last >= (len(sequence.tokens) - 1) // worker.page_size:
+        if sequence.state is SequenceState.SWAPPED or last >= sequence.most_found // worker.page_size:
             return False
         if not worker.settings.prefix_cache or find_page(worker, sequence, 0) is None:
             return False
@@ -140,12 +142,17 @@ class Admission:
         """Whether it lies swapped out here, or this worker has the most room of those that can hold it to its end."""
         if sequence.state is SequenceState.SWAPPED:
             return True
-        longest = sequence.longest
-        here = room * self.worker.page_size
-        rooms = [there for capacity, there in self.others if longest <= capacity]
+        if sequence.request.spec.needs_options and not self.worker.knows_options:
+            return False
+        here, rooms = room * self.worker.page_size, self.rooms_elsewhere(sequence)
         if sequence.failed_on == self.worker.id and rooms:
             return False
         return sequence.failed_on != "" or all(here >= there for there in rooms)
+
+    def rooms_elsewhere(self, sequence: Sequence) -> list[int]:
+        """Tokens that there is room for on each other worker that could serve it."""
+        longest, needs_options = sequence.longest, sequence.request.spec.needs_options
+        return [there for capacity, there, knows in self.others if longest <= capacity and (knows or not needs_options)]
 
     def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""

@@ -63,6 +63,8 @@ def _running_violations(worker: Worker, sequence: Sequence) -> Iterator[str]:
         yield "pending tokens are miscounted"
     if sequence.planned > len(sequence.tokens) + sequence.pending:
         yield "more tokens are planned than known"
+    if sequence.scores_prompt and sequence.request.num_scored <= sequence.computed:
+        yield "prompt tokens were computed and not scored"
     yield from _sharing_violations(worker, sequence)
     if len(sequence.table) != worker.num_pages(sequence.planned):
         yield f"{len(sequence.table)} pages hold {sequence.planned} tokens"

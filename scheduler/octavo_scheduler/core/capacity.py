@@ -13,9 +13,12 @@ def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
     workers = [worker for worker in present if worker.state is not WorkerState.GONE]
     new_tokens = spec.max_tokens or max(map(len, spec.held), default=0) + 1
     longest = len(spec.prompt) + new_tokens
-    if not workers or any(longest <= worker.capacity for worker in workers):
+    able = [worker for worker in workers if worker.knows_options or not spec.needs_options]
+    if not workers or any(longest <= worker.capacity for worker in able):
         return None
-    best = max(workers, key=lambda worker: worker.capacity)
+    if not able:
+        return Refused(spec.id, "NO_WORKER", "the workers are of a version without log-probabilities and biases")
+    best = max(able, key=lambda worker: worker.capacity)
     share = (
         "" if best.tenant_pages == best.device.num_usable else f", of which one tenant may have {best.tenant_pages},"
     )

@@ -17,6 +17,7 @@ from octavo_scheduler.core.planner import Planner
 from octavo_scheduler.core.prefix import pin_keys, publish
 from octavo_scheduler.core.registry import Registry
 from octavo_scheduler.core.request import FinishReason, RequestSpec, Sequence
+from octavo_scheduler.core.results import fits, take_scores
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import (
     REQUEST_MOVES,
@@ -135,7 +136,7 @@ class Core:
             self.counters.stale_messages += 1
             return []
         plan = worker.in_flight[0]
-        if not _fits(event.tokens, plan, worker.joined.vocab_size):
+        if not fits(event, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
@@ -144,20 +145,27 @@ class Core:
         outputs: list[Output] = []
         for arrival in plan.arrivals:
             arrival.pool.publish(arrival.page, arrival.content)
+        logprobs = take_scores(plan, event.logprobs, outputs) if plan.scored else {}
         tokens, forks = iter(event.tokens), iter(plan.forks)
         for sequence, num_tokens, samples in zip(plan.rows, plan.row_tokens, plan.row_samples, strict=True):
             if sequence.computed < sequence.num_prompt and sequence.state is not SequenceState.DONE:
                 self.counters.prompt_tokens += min(num_tokens, sequence.num_prompt - sequence.computed)
-            self._advance(worker, sequence, num_tokens, next(tokens) if samples else None, outputs)
+            self._advance(worker, sequence, num_tokens, next(tokens) if samples else None, logprobs, outputs)
             if samples > 1:
                 for fork in islice(forks, samples - 1):
-                    self._advance(worker, fork.sequence, num_tokens, next(tokens), outputs)
+                    self._advance(worker, fork.sequence, num_tokens, next(tokens), logprobs, outputs)
         worker.device.lift(plan.step)
         worker.host.lift(plan.step)
         return outputs
 
     def _advance(
-        self, worker: Worker, sequence: Sequence, num_tokens: int, token: int | None, outputs: list[Output]
+        self,
+        worker: Worker,
+        sequence: Sequence,
+        num_tokens: int,
+        token: int | None,
+        logprobs: dict[Sequence, bytes],
+        outputs: list[Output],
     ) -> None:
         """Notes that a row is done and commits its token. Runs once a row: a step of 256 rows has 200 µs for all of them."""
         sequence.rows_in_flight -= 1
@@ -186,7 +194,7 @@ class Core:
         sequence.tokens.append(token)
         account = request.account
         account.counter += account.answer_price
-        outputs.append(_committed((spec.id, sequence.branch, position, token)))
+        outputs.append(_committed((spec.id, sequence.branch, position, token, logprobs.get(sequence, b""))))
         if token in spec.stop_token_ids:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
@@ -277,9 +285,3 @@ class Core:
 
 _committed = partial(tuple.__new__, Committed)
 """Committed of a tuple, at half the price of its constructor."""
-
-
-def _fits(tokens: tuple[int, ...], plan: StepPlan, vocab_size: int) -> bool:
-    """Whether a result has one token of the vocabulary, or NO_TOKEN, for each sampled row."""
-    is_known = not tokens or (min(tokens) >= NO_TOKEN and max(tokens) < vocab_size)
-    return is_known and len(tokens) == sum(plan.row_samples)

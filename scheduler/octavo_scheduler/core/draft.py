@@ -21,12 +21,13 @@ class Draft:
         self.waiting = waiting
         self.budget = worker.budget
         self.max_chunk = worker.settings.max_chunk or worker.budget
+        self.scores_left = worker.joined.max_prompt_scores
         self.plan = StepPlan(worker.id, worker.step + 1, full=worker.full)
         self.num_preempted_pages = 0
 
     def row(self, sequence: Sequence, behind: int) -> bool:
         """Gives a running sequence, `behind` by so many tokens, its row, if pages can be had."""
-        num_tokens = min(behind, self.budget, self.max_chunk)
+        num_tokens = self._chunk(sequence, behind)
         worker = self.worker
         fits = sequence.planned + num_tokens <= len(sequence.table) * worker.page_size
         if (worker.shared_gaps or not fits) and not self._make_room(sequence, num_tokens):
@@ -40,14 +41,20 @@ class Draft:
         sequence.slot = worker.free_slots.pop()
         worker.running.add(sequence)
         worker.held_tokens += sequence.planned
-        self.plan.new_slots.append(NewSlot(sequence.slot, sequence, tuple(sequence.tokens), sequence.computed))
+        biases = sequence.request.spec.sampling.biases
+        self.plan.new_slots.append(NewSlot(sequence.slot, sequence, tuple(sequence.tokens), sequence.computed, biases))
         behind = sequence.uncomputed
-        num_tokens = min(behind, self.budget, self.max_chunk)
+        num_tokens = self._chunk(sequence, behind)
         pages = take(worker, worker.num_pages(sequence.planned + num_tokens) - len(sequence.table), self.plan)
         assert pages is not None, "admission checks room before it starts a sequence"
         sequence.table += pages
         self._tell(Growth(sequence.slot, 0, list(sequence.table)), pages)
         self._enter(sequence, num_tokens, behind)
+
+    def _chunk(self, sequence: Sequence, behind: int) -> int:
+        """Tokens of its row. Of logits, each row has one row to itself, and for prompt scores there are some more."""
+        num_tokens = min(behind, self.budget, self.max_chunk)
+        return sequence.cut_row(sequence.planned, num_tokens, self.scores_left) if sequence.is_scored else num_tokens
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Pages for a row, from victims that come after the sequence if need be.
@@ -85,6 +92,8 @@ class Draft:
         plan.row_slots.append(sequence.slot)
         plan.row_tokens.append(num_tokens)
         plan.row_samples.append(samples)
+        if sequence.is_scored:
+            self._score(sequence, num_tokens, samples)
         sequence.planned += num_tokens
         sequence.pending += samples
         sequence.rows_in_flight += 1
@@ -94,6 +103,18 @@ class Draft:
         request = sequence.request
         if samples and not request.is_answered and request.num_unborn:
             self._branch_off(sequence, num_tokens)
+
+    def _score(self, sequence: Sequence, num_tokens: int, samples: int) -> None:
+        """Asks for log-probabilities of what the row leads to: tokens of the prompt, and its sample."""
+        plan, spec = self.plan, sequence.request.spec
+        prompt = sequence.prompt_scores(sequence.planned, num_tokens)
+        if prompt:
+            plan.scored += [(sequence, position) for position in prompt]
+            plan.num_best = max(plan.num_best, spec.prompt_logprobs or 0)
+            self.scores_left = max(self.scores_left - len(prompt), 0)
+        if samples and spec.logprobs is not None:
+            plan.scored.append((sequence, sequence.planned + num_tokens))
+            plan.num_best = max(plan.num_best, spec.logprobs)
 
     def _branch_off(self, trunk: Sequence, num_tokens: int) -> None:
         """The first token is sampled here: once for the trunk and once for each branch that finds a slot; others wait."""
@@ -121,6 +142,8 @@ class Draft:
         worker.running.add(sequence)
         worker.held_tokens += sequence.planned
         self.plan.forks.append(Fork(trunk.slot, sequence.slot, sequence))
+        if sequence.request.spec.logprobs is not None:
+            self.plan.scored.append((sequence, sequence.planned))
 
     def _evict_one(self, after: Sequence) -> bool:
         """Preempts the last sequence after this one; False when there is none, or its row in flight must come back first."""

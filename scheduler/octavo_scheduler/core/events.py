@@ -23,6 +23,8 @@ class Joined:
     needs_zeroed_pages: bool = False
     can_fork: bool = True
     """Older workers cannot take pages off a table, which a branch needs that copies a page before it writes."""
+    max_prompt_scores: int = 0
+    """Prompt tokens of a step whose log-probabilities it tells; 0: an older worker, which knows no biases either."""
     kernels: str = ""
     kv_dtype: str = ""
     copy_bytes_per_second: float = 0.0
@@ -51,17 +53,26 @@ class Resume:
     worker: str
 
 
+PAIR_BYTES = 8
+"""Of a token, int32, and its log-probability, float32, little-endian."""
+NO_PAIR = b"\xff\xff\xff\xff" + b"\x00\x00\x80\xff"
+"""In place of a token and its log-probability: -1 and minus infinity."""
 NO_TOKEN = -1
 """In place of a token: none can be drawn, as the logits are no numbers."""
 
 
 @dataclass(frozen=True)
 class StepDone:
-    """A worker finished a step: one token for each sample, or NO_TOKEN, in the plan's order."""
+    """A worker finished a step: one token for each sample, or NO_TOKEN, in the plan's order.
+
+    `logprobs` has, for each token that the plan asks it for, `num_best` + 1 pairs of a token and its log-probability, which
+    the core does not look into.
+    """
 
     worker: str
     step: int
     tokens: tuple[int, ...]
+    logprobs: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -121,13 +132,25 @@ class Started(NamedTuple):
     cached: int
 
 
+class Scored(NamedTuple):
+    """Log-probabilities of prompt tokens from the one at `first` on: PAIR_BYTES * (1 + those asked for) bytes each."""
+
+    request: str
+    first: int
+    logprobs: bytes
+
+
 class Committed(NamedTuple):
-    """A token of a branch is committed; `position` counts the branch's answer from 0."""
+    """A token of a branch is committed; `position` counts the branch's answer from 0.
+
+    `logprobs`: its own and those of the most likely ones, if the request asks for them.
+    """
 
     request: str
     branch: int
     position: int
     token: int
+    logprobs: bytes = b""
 
 
 class Finished(NamedTuple):
@@ -153,4 +176,4 @@ class Refused(NamedTuple):
     retry_after: float | None = None
 
 
-Output = Started | Committed | Finished | Refused
+Output = Started | Scored | Committed | Finished | Refused

@@ -34,6 +34,7 @@ class _Room:
     pages: int
     free: int
     num_running: int
+    scores: int
     is_sure: bool = True
     has_late_branches: bool = False
     """Branches fork off in this step from what runs and have to wait, before others: they cannot fork here."""
@@ -42,6 +43,13 @@ class _Room:
     started: set[Sequence] = field(default_factory=set)
     overtaken: Counter[Sequence] = field(default_factory=Counter)
     """How often those that started passed over another, in this step."""
+
+    def take_row(self, sequence: Sequence, first: int, most: int) -> int:
+        """Tokens of a row from the one at `first` on."""
+        num_tokens = sequence.cut_row(first, min(most, self.budget), self.scores)
+        self.scores = max(self.scores - len(sequence.prompt_scores(first, num_tokens)), 0)
+        self.budget -= num_tokens
+        return num_tokens
 
 
 class Outlook:
@@ -102,7 +110,9 @@ class Outlook:
         if obstacle := self._exhausted(room):
             return obstacle
         if not self.admission.is_placed_here(sequence, room.pages):
-            most = max(there for capacity, there in self.admission.others if sequence.longest <= capacity)
+            if sequence.request.spec.needs_options and not self.worker.knows_options:
+                return f"{self.worker.id} is of a version that does not know what it asks for"
+            most = max(self.admission.rooms_elsewhere(sequence))
             return (
                 f"{self.worker.id} has room for {room.pages * self.worker.page_size} tokens, another worker for {most}"
             )
@@ -130,11 +140,11 @@ class Outlook:
         room.shared.update(hit.page for hit in prefix if hit.pool is self.worker.device)
         room.is_sure &= room.free >= 0 or not prefix
         is_waiting = candidate.state is SequenceState.WAITING
-        behind = len(candidate.tokens) - (len(prefix) * self.worker.page_size if is_waiting else candidate.computed)
-        num_tokens = min(behind, room.budget, self.max_chunk)
+        first = len(prefix) * self.worker.page_size if is_waiting else candidate.computed
+        behind = len(candidate.tokens) - first
+        num_tokens = room.take_row(candidate, first, min(behind, self.max_chunk))
         room.pages -= needed + 1
         room.free -= needed
-        room.budget -= num_tokens
         room.slots -= 1
         room.num_running += 1
         room.started.add(candidate)
@@ -203,7 +213,14 @@ class Outlook:
 
     def _room(self) -> _Room:
         worker = self.worker
-        return _Room(worker.budget, len(worker.free_slots), worker.room, worker.device.num_free, len(worker.running))
+        return _Room(
+            worker.budget,
+            len(worker.free_slots),
+            worker.room,
+            worker.device.num_free,
+            len(worker.running),
+            worker.joined.max_prompt_scores,
+        )
 
     def _after_running(self) -> _Room | None:
         """What the rows of running sequences leave over; None when they lack pages themselves."""
@@ -215,7 +232,7 @@ class Outlook:
             s for s in worker.running if s.uncomputed and not s.faults and not (s.is_evicting and s.rows_in_flight)
         ]
         for sequence in sorted(eager, key=lambda s: (s.is_evicting, s.uncomputed > 1)):
-            num_tokens = min(sequence.uncomputed, room.budget, self.max_chunk)
+            num_tokens = room.take_row(sequence, sequence.planned, min(sequence.uncomputed, self.max_chunk))
             if not num_tokens:
                 break
             last_page = sequence.table[-1]
@@ -227,7 +244,6 @@ class Outlook:
             room.free -= lacking
             if num_available < 0:
                 return None
-            room.budget -= num_tokens
             room.pages -= copies
             if num_tokens == sequence.uncomputed:
                 self._sample(sequence, room)

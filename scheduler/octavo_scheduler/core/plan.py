@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from octavo_scheduler.core.events import PAIR_BYTES
 from octavo_scheduler.core.pages import Content, PagePool
-from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.request import NO_BIASES, Biases, Sequence
 
 
 @dataclass(slots=True)
@@ -31,10 +32,19 @@ class StepPlan:
     row_tokens: list[int] = field(default_factory=list)
     row_samples: list[int] = field(default_factory=list)
     """Tokens sampled from the row: none, its own, or its own and those of its forks."""
+    scored: list[tuple[Sequence, int]] = field(default_factory=list)
+    """Whose tokens, and at which places of their histories, have their log-probabilities told."""
+    num_best: int = 0
+    """Most likely tokens that are told with each of these."""
     arrivals: list["Arrival"] = field(default_factory=list)
     """What can be found once the plan is done; stays in the core, like `rows`."""
     rows: list[Sequence] = field(default_factory=list)
     """The sequences of the rows."""
+
+    @property
+    def logprob_bytes(self) -> int:
+        """Of all that its result tells."""
+        return len(self.scored) * PAIR_BYTES * (1 + self.num_best)
 
     @property
     def is_empty(self) -> bool:
@@ -49,6 +59,7 @@ class NewSlot:
     sequence: Sequence
     tokens: tuple[int, ...]
     num_computed: int
+    biases: Biases = NO_BIASES
 
 
 class Arrival(NamedTuple):

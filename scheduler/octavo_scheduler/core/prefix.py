@@ -58,10 +58,13 @@ def full_pages(worker: Worker, sequence: Sequence, num_tokens: int) -> list[Cont
 
 
 def find_prefix(worker: Worker, sequence: Sequence) -> list[Hit]:
-    """Pages of the worker that hold the head of the sequence. Its last token is always left to compute."""
+    """Pages of the worker that hold the head of the sequence. Its last token is always left to compute.
+
+    So are tokens that lead to prompt tokens whose log-probabilities are still to be told.
+    """
     hits: list[Hit] = []
     if worker.settings.prefix_cache:
-        for number in range((len(sequence.tokens) - 1) // worker.page_size):
+        for number in range(sequence.most_found // worker.page_size):
             hit = find_page(worker, sequence, number)
             if hit is None:
                 break

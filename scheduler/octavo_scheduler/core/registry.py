@@ -34,7 +34,7 @@ class Registry:
             return [refusal]
         self.counters.accepted += 1
         self._arrivals += 1
-        request = Request(spec, self._arrivals, now, self.waiting.open(spec))
+        request = Request(spec, self._arrivals, now, self.waiting.open(spec), num_scored=max(spec.num_scored, 1))
         request.branch_off(spec.trunk + 1)
         self.requests[spec.id] = request
         self.waiting.add(request.sequences[spec.trunk])

@@ -11,6 +11,25 @@ if TYPE_CHECKING:
     from octavo_scheduler.core.worker import Worker
 
 
+ALWAYS = (1 << 31) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Biases:
+    """What is added to logits, in columns. A bias holds until so many tokens are answered.
+
+    It is added only where the answer ends with the tokens of the `context` biases before it; -1: never.
+    """
+
+    tokens: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    until: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
+
+
+NO_BIASES = Biases()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How the next token is drawn; the same fields travel to the worker."""
@@ -23,6 +42,7 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int = 0
+    biases: Biases = NO_BIASES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +69,17 @@ class RequestSpec:
     """The beginning of each branch's answer, which goes on after it; nothing at all: all of them are new."""
     ended: frozenset[int] = frozenset()
     """Branches that are whole already, though not all of them: nothing is computed for these."""
+    logprobs: int | None = None
+    """Most likely tokens that are told with each token, and their log-probabilities. None: not even the token's own is."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt."""
+    num_scored: int = 0
+    """Prompt tokens of which that is known already."""
+
+    @property
+    def needs_options(self) -> bool:
+        """Whether workers of before protocol 1.2 cannot serve it."""
+        return self.logprobs is not None or self.prompt_logprobs is not None or self.sampling.biases != NO_BIASES
 
     @property
     def trunk(self) -> int:
@@ -88,6 +119,8 @@ class Request:
     num_cached: int = 0
     """Known tokens whose pages were found when it was admitted first."""
     preemptions: int = 0
+    num_scored: int = 1
+    """Prompt tokens whose log-probabilities are told, if they are asked for; the first has none."""
     sequences: "list[Sequence]" = field(default_factory=list)
 
     @property
@@ -142,13 +175,16 @@ class Sequence:
     """Failed steps since its last committed token. With any, it runs alone in its plan, to find out whose fault it was."""
     failed_on: str = ""
     """The worker that failed last with it; another one is tried first."""
+    is_scored: bool = False
+    """Log-probabilities of its tokens are asked for."""
 
     @classmethod
     def of(cls, request: Request, branch: int) -> "Sequence":
         """A branch that waits, with nothing computed."""
         spec = request.spec
         order = (-spec.priority, request.arrival, branch)
-        return cls(request, branch, order, list(spec.known(branch)), len(spec.prompt), spec.max_tokens)
+        tokens, is_scored = list(spec.known(branch)), spec.logprobs is not None or spec.prompt_logprobs is not None
+        return cls(request, branch, order, tokens, len(spec.prompt), spec.max_tokens, is_scored=is_scored)
 
     @property
     def num_generated(self) -> int:
@@ -165,6 +201,29 @@ class Sequence:
     def longest(self) -> int:
         """Tokens of prompt and answer together, at most (at least, where the answer has no limit yet)."""
         return len(self.tokens) + 1 if self.max_tokens is None else self.num_prompt + self.max_tokens
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether it has prompt tokens to tell log-probabilities of. Once for all branches is enough."""
+        spec, request = self.request.spec, self.request
+        is_asked = self.is_scored and spec.prompt_logprobs is not None and self.branch == spec.trunk
+        return is_asked and request.num_scored < self.num_prompt
+
+    @property
+    def most_found(self) -> int:
+        """Tokens whose pages may be found instead of computed: all but the last, or those before what is to be scored."""
+        return self.request.num_scored - 1 if self.scores_prompt else len(self.tokens) - 1
+
+    def prompt_scores(self, first: int, num_tokens: int) -> range:
+        """Places of prompt tokens whose log-probabilities a row of tokens from the one at `first` on leads to."""
+        if not self.scores_prompt:
+            return range(0)
+        return range(max(self.request.num_scored, first + 1), min(self.num_prompt, first + num_tokens + 1))
+
+    def cut_row(self, first: int, num_tokens: int, num_scores: int) -> int:
+        """Tokens of such a row where it may have at most `num_scores` of these; one token is always possible."""
+        scores = self.prompt_scores(first, num_tokens)
+        return num_tokens if len(scores) <= num_scores else max(scores[0] - 1 - first + num_scores, 1)
 
     def move(self, by: SequenceMove) -> None:
         self.state = move(SEQUENCE_MOVES, self.state, by)

@@ -92,6 +92,11 @@ class Worker:
         return min(self.joined.max_context, self.tenant_pages * self.page_size + 1)
 
     @property
+    def knows_options(self) -> bool:
+        """Whether it can bias logits and tell log-probabilities."""
+        return self.joined.max_prompt_scores > 0
+
+    @property
     def has_work(self) -> bool:
         """Whether a plan may have something to say even if nobody waits."""
         return bool(self.running or self.swapped or self.freed_slots or self.full)

@@ -109,7 +109,7 @@ class Simulation:
         if self.core.workers.get(worker.id) is not worker:
             return []
         tokens = tuple(self._token(branch) for branch in token_owners(plan))
-        return self.core.apply(StepDone(worker.id, plan.step, tokens), now)
+        return self.core.apply(StepDone(worker.id, plan.step, tokens, bytes(plan.logprob_bytes)), now)
 
     def _token(self, branch: Sequence) -> int:
         """The token that was recorded here; beyond the recorded answer any that does not stop it."""

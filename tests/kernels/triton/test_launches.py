@@ -50,6 +50,8 @@ def step() -> Step:
         head_rows=int32(0),
         samples=int32(0),
         longest=int32(0),
+        biased=int32(0),
+        scores=int32(0),
     )
 
 

@@ -8,12 +8,12 @@ from octavo_scheduler.core.events import Drain, Nack, Tick
 from octavo_scheduler.core.request import FinishReason
 from octavo_scheduler.core.states import WorkerState
 
-from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
+from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer, told
 from tests.doubles.table_top import TableTop
 
 
 def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> TableTop:
-    draw = random.Random(seed)
+    draw, options = random.Random(seed), random.Random(-seed)
     settings = Settings(
         max_chunk=draw.choice([None, 1, 3, 7]),
         max_step_tokens=draw.choice([8, 16, 64]),
@@ -28,6 +28,8 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
     asked: dict[str, tuple[list[int], int, int]] = {}
     branches: dict[str, int] = {}
     ended: dict[str, frozenset[int]] = {}
+    told_of: dict[str, int | None] = {}
+    """How many log-probabilities a request asks for, and for its prompt."""
     heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
 
     def paper_worker() -> PaperWorker:
@@ -36,7 +38,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             pages=draw.choice([12, 16, 32]),
             host_pages=draw.choice([0, 4, 16]),
             max_slots=draw.choice([3, 8]),
-            minor=int(draw.random() < 0.8),
+            minor=2 * int(draw.random() < 0.8),
         )
 
     table.join("w0", paper_worker())
@@ -66,6 +68,8 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
                 queue_deadline=table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None,
                 held=held,
                 ended=ended[name],
+                logprobs=told_of.setdefault(name, options.choice([None, None, 0, 2])),
+                prompt_logprobs=told_of.setdefault(f"prompt of {name}", options.choice([None, None, None, 1])),
             )
             if name not in table.refused:
                 table.tokens |= {table.key(name, branch): list(tokens) for branch, tokens in enumerate(held)}
@@ -100,6 +104,9 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
         for branch in sorted(set(range(branches[name])) - ended[name]):
             key = table.key(name, branch)
             check(table, name, key, answer(prompt, max_tokens, seed, branch), given.get(key, []))
+            check_told(table, key, prompt, len(given.get(key, [])), told_of[name])
+        if (count := told_of[f"prompt of {name}"]) is not None and name in table.started:
+            assert table.scored[name] == b"".join(told(prompt, place, count) for place in range(1, len(prompt)))
     return table
 
 
@@ -122,6 +129,13 @@ def check(table: TableTop, name: str, key: str, expected: list[int], given: list
     assert table.tokens[key] == expected[: len(table.tokens[key])]
     if end.reason is FinishReason.LENGTH:
         assert len(table.tokens[key]) == len(expected) == end.num_tokens
+
+
+def check_told(table: TableTop, key: str, prompt: list[int], num_given: int, count: int | None) -> None:
+    """Each token that came has its log-probabilities, if they are asked for."""
+    history, first = [*prompt, *table.tokens[key]], len(prompt) + num_given
+    due = [b"" if count is None else told(history, place, count) for place in range(first, len(history))]
+    assert table.logprobs[key] == due
 
 
 @pytest.mark.parametrize("block", range(5))

@@ -1,4 +1,4 @@
-/* Log-probabilities of the tokens that were drawn, and of the most likely ones. */
+/* Log-probabilities of the tokens that came, and of the most likely ones. */
 
 /* Lists the first `num_best` ranks or, where that has no room, bins all. Returns how many there are. */
 static int32_t rank_best(ranking *r, int32_t num_best) {
@@ -15,7 +15,8 @@ static void list_logprobs(const octavo_logprobs *a, int32_t token, ranking *r, f
     r->vocabulary = a->logits.width;
     r->temperature = 1;
     r->row_mass = 0;
-    survey(r);
+    if (!survey(r))
+        return;
     double log_total = log((double)mass_of_row(r) * 0x1p-44);
     int32_t num_ranks = rank_best(r, a->num_best);
     for (int32_t i = 0; i <= num_ranks; i++) {
@@ -29,16 +30,17 @@ static void list_logprobs(const octavo_logprobs *a, int32_t token, ranking *r, f
 
 static void logprobs(const void *arguments, octavo_thread *thread) {
     const octavo_logprobs *a = arguments;
+    const octavo_step *step = a->step;
     ranking *r = &((sample_scratch *)thread->scratch)->ranking;
-    for (int64_t i; (i = octavo_next(thread)) < *a->step->num_samples;) {
+    for (int64_t i; (i = octavo_next(thread)) < *step->num_scores;) {
         float *values = a->values + i * (1 + a->num_best);
         int32_t *ids = a->ids + i * (1 + a->num_best);
         for (int32_t j = 0; j <= a->num_best; j++) {
             values[j] = -INFINITY;
             ids[j] = NO_TOKEN;
         }
-        r->logits = (const float *)row_of(&a->logits, a->step->sample_row[i]);
-        if (a->tokens[i] != NO_TOKEN)
-            list_logprobs(a, a->tokens[i], r, values, ids);
+        const int32_t *history = a->sampling->history + step->score_slot[i] * a->sampling->history_width;
+        r->logits = (const float *)row_of(&a->logits, step->score_row[i]);
+        list_logprobs(a, history[step->score_position[i]], r, values, ids);
     }
 }

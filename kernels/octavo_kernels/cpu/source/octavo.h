@@ -73,7 +73,22 @@ typedef struct {
     const int32_t *head_token;
     const int32_t *sample_row;
     const int32_t *sample_slot;
+    const int32_t *num_biased;
+    const int32_t *bias_row;
+    const int32_t *bias_slot;
+    const int32_t *num_scores;
+    const int32_t *score_row;
+    const int32_t *score_slot;
+    const int32_t *score_position;
 } octavo_step;
+
+/* See ops.BiasLogits. */
+typedef struct {
+    int32_t token;
+    float bias;
+    int32_t until;
+    int32_t context;
+} octavo_bias;
 
 /* See ops.Sampling. */
 typedef struct {
@@ -89,7 +104,10 @@ typedef struct {
     const int32_t *num_prompt;
     const int32_t *length;
     int32_t *history;
+    const int32_t *num_biases;
+    const octavo_bias *biases;
     int64_t history_width;
+    int64_t most_biases; /* of a slot */
 } octavo_sampling;
 
 typedef enum {
@@ -102,6 +120,7 @@ typedef enum {
     OCTAVO_ROPE_AND_WRITE,
     OCTAVO_ATTENTION,
     OCTAVO_SILU_MUL,
+    OCTAVO_BIAS_LOGITS,
     OCTAVO_SAMPLE,
     OCTAVO_LOGPROBS,
     OCTAVO_MOVE_PAGES,
@@ -188,13 +207,20 @@ typedef struct {
     octavo_matrix logits; /* FLOAT32 */
     const octavo_sampling *sampling;
     const octavo_step *step;
+    octavo_matrix out; /* [biased] rows as long */
+} octavo_bias_logits;
+
+typedef struct {
+    octavo_matrix logits; /* FLOAT32 */
+    const octavo_sampling *sampling;
+    const octavo_step *step;
     int32_t *out;
 } octavo_sample;
 
-typedef struct { /* of tokens [samples]: values, ids [samples][1 + num_best]; see ops.Logprobs */
+typedef struct { /* values, ids [scores][1 + num_best]; see ops.Logprobs */
     octavo_matrix logits;
+    const octavo_sampling *sampling;
     const octavo_step *step;
-    const int32_t *tokens;
     float *values;
     int32_t *ids;
     int32_t num_best;

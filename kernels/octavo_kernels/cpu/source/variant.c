@@ -14,6 +14,7 @@
 #include "linear.h"
 #include "pages.h"
 #include "attention.h"
+#include "bias.h"
 #include "sampling.h"
 #include "logprobs.h"
 
@@ -47,6 +48,7 @@ const octavo_variant JOIN(octavo_variant_, VARIANT) = {
             [OCTAVO_ROPE_AND_WRITE] = rope_and_write,
             [OCTAVO_ATTENTION] = attention,
             [OCTAVO_SILU_MUL] = silu_mul,
+            [OCTAVO_BIAS_LOGITS] = bias_logits,
             [OCTAVO_SAMPLE] = sample,
             [OCTAVO_LOGPROBS] = logprobs,
             [OCTAVO_MOVE_PAGES] = move_pages,

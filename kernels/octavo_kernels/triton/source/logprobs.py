@@ -1,4 +1,6 @@
-"""Log-probabilities of the tokens that were drawn, and of the most likely ones."""
+"""Log-probabilities of the tokens that came, and of the most likely ones."""
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -18,6 +20,15 @@ from octavo_kernels.triton.source.ranking import (
 
 TOKEN_MASK = tl.constexpr((1 << 18) - 1)
 PAST = tl.constexpr(1 << 62)  # more than any key
+
+
+class Scores(NamedTuple):
+    """Of a step: see ops.Step."""
+
+    count: Any
+    row: Any
+    slot: Any
+    position: Any
 
 
 @triton.jit
@@ -54,32 +65,34 @@ def list_best(row, vocabulary, maxima, top, log_total, list, values, ids, num_be
 
 @triton.jit
 def logprobs_kernel(
-    samples,
+    scores,
+    history,
     logits,
-    tokens,
     lists,
     values,
     ids,
     logits_stride: tl.int64,
+    history_width: tl.int64,
     vocabulary,
     num_best,
     BLOCK: tl.constexpr,
 ):
-    """One sample: values and ids [1 + num_best] of its token, then of the best. `lists` has room for two of each."""
-    sample = tl.program_id(0)
-    if sample < tl.load(samples.count):
-        row = logits + tl.load(samples.row + sample).to(tl.int64) * logits_stride
-        token = tl.load(tokens + sample)
-        values += sample * (1 + num_best)
-        ids += sample * (1 + num_best)
-        if token >= 0:
-            maxima, _ = survey(row, vocabulary)
-            top = tl.max(maxima, 0)
+    """One token: values and ids [1 + num_best] of it, then of the best. `lists` has room for a list of each."""
+    score = tl.program_id(0)
+    if score < tl.load(scores.count):
+        row = logits + tl.load(scores.row + score).to(tl.int64) * logits_stride
+        values += score * (1 + num_best)
+        ids += score * (1 + num_best)
+        maxima, is_below = survey(row, vocabulary)
+        top = tl.max(maxima, 0)
+        if is_below & (top > float("-inf")):
+            said = history + tl.load(scores.slot + score).to(tl.int64) * history_width
+            token = tl.load(said + tl.load(scores.position + score))
             total = mass_of_likely(row, vocabulary, top, 1.0, 0, BLOCK)
             log_total = tl.log(total.to(tl.float32) / MASS_OF_ONE)
             tl.store(ids, token)
             tl.store(values, tl.load(row + token) - top - log_total)
-            list = lists + sample.to(tl.int64) * (2 * LISTED)
+            list = lists + score.to(tl.int64) * LISTED
             list_best(row, vocabulary, maxima, top, log_total, list, values + 1, ids + 1, num_best, BLOCK)
         else:
             for i in range(1 + num_best):
