@@ -269,5 +269,7 @@ def _raise_failures(reason: FinishReason) -> None:
         raise errors.DeadlineExceeded("the request ran out of time")
     if reason is FinishReason.FAILED:
         raise errors.RequestFailed("the workers could not compute this request")
+    if reason is FinishReason.NO_MEMORY:
+        raise errors.NoMemory("the workers have not the memory to compute this request")
     if reason is FinishReason.NO_NUMBERS:
         raise errors.RequestFailed(NO_NUMBERS, reason=reason.name)

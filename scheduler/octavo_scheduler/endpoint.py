@@ -16,9 +16,11 @@ SERVER_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
-    # Clients that vanished without a word are noticed, and their pages free, after at most the sum of these two.
+    # Clients that vanished without a word are noticed, and their pages free, after at most the sum of the first and the
+    # third: gRPC waits as long as that (a minute, unless told otherwise) for the answer to a ping, whatever the second says.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES),
     ("grpc.max_metadata_size", limits.GRPC_METADATA_BYTES),

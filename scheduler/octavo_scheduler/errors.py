@@ -10,6 +10,7 @@ OctavoError
     ├── UnknownName           NOT_FOUND            an operator named a worker or a pin that is not here
     ├── NameTaken             ALREADY_EXISTS       another request has this request_id
     ├── Overloaded            RESOURCE_EXHAUSTED   the queue is full; try later
+    ├── NoMemory              RESOURCE_EXHAUSTED   the workers have not the memory to compute it
     ├── SlowReader            RESOURCE_EXHAUSTED   the client did not read its stream
     ├── Unavailable           UNAVAILABLE          the scheduler is shutting down
     ├── DeadlineExceeded      DEADLINE_EXCEEDED    the request ran out of time
@@ -117,6 +118,16 @@ class Overloaded(RequestError):
     """`retry_after`: seconds after which there may well be room."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class NoMemory(RequestError):
+    """Not for want of trying: gRPC clients that retry by themselves are told to leave it."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return ((PUSHBACK, "-1"),)
 
 
 class SlowReader(RequestError):

@@ -255,7 +255,8 @@ def decode(frame: bytes, worker: str) -> tuple[Epoch, Body]:
             return epoch, _report(worker, message.result)
         case "nack":
             reason = f"{_name(step_pb2.Nack.Reason.Name, message.nack.reason)}: {_words(message.nack.message)}"
-            return epoch, Refused(Nack(worker, message.nack.step), reason)
+            is_memory = message.nack.reason == step_pb2.Nack.REASON_OUT_OF_MEMORY
+            return epoch, Refused(Nack(worker, message.nack.step, is_memory), reason)
         case "heartbeat":
             return epoch, _alive(message.heartbeat)
         case "goodbye":

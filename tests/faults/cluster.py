@@ -88,6 +88,10 @@ class Cluster:
         self.workers[name] = process
         return name
 
+    def stop_worker(self, name: str) -> None:
+        """Kill one."""
+        finish(self.workers.pop(name))
+
     def reap(self) -> list[str]:
         """Names of workers that have ended since this was asked last."""
         ended = [name for name, process in self.workers.items() if process.poll() is not None]

@@ -2,7 +2,7 @@
 
 KIND is `real`, the production worker, or `paper`, the production link around a paper worker, without torch or tensors. At
 plan AFTER it reaches PHASE, writes the moment and the phase to LOG and sends itself SIGKILL; `never` does not. With one of
-`versions.VERSIONS` in place of a phase it lives, and speaks that.
+`versions.VERSIONS` in place of a phase it lives, and speaks that; with one of `ills.ILLS` it lives, and is ill.
 """
 
 import os
@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from octavo.v1 import step_pb2 as wire
@@ -18,6 +19,7 @@ from octavo_worker.flags import read_flags
 from octavo_worker.link import Link
 
 from tests.doubles.paper_worker import PaperWorker
+from tests.faults.ills import ILLS, Ledger, make_ill
 from tests.faults.versions import VERSIONS, speak
 
 PHASES = ("before receive", "mid-step", "before send", "after send")
@@ -113,6 +115,8 @@ def main() -> None:
 
         runner = build_runner(config)
         warm_up(runner)
+        if phase in ILLS:
+            make_ill(runner, phase, int(after), Ledger(Path(log)))
     link = Doomed(config, runner, phase, int(after), log)
     if phase in VERSIONS:
         speak(link, phase)

@@ -122,10 +122,11 @@ class PlanFuzzer:
 
     def refused(self, case: int, refusal: PlanRefused) -> None:
         self.findings.refused += 1
-        if refusal.reason is Reason.FAILED:
+        has_failed = refusal.reason in (Reason.FAILED, Reason.OUT_OF_MEMORY)
+        if has_failed:
             self.findings.crash(case, refusal)
-        if refusal.reason is Reason.FAILED or state(self.runner) != self.before:
-            if refusal.reason is not Reason.FAILED:
+        if has_failed or state(self.runner) != self.before:
+            if not has_failed:
                 self.findings.state_change(case, f"refused ({refusal.message}), and the state is another")
             self.begin()
 

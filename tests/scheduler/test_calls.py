@@ -1,6 +1,8 @@
 """gRPC as others met it: large messages, absurd deadlines, clients that leave, over a whole scheduler."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,43 @@ async def test_GR10_an_absurd_deadline_ends_its_call_or_is_cut_to_the_longest(
         call = method(request(), timeout=timeout)
         code = await call.code()
     assert code is (grpc.StatusCode.OK if timeout > 1 else grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert await goes_on(service)
+
+
+READER = """
+import asyncio, sys
+from octavo_client import AsyncClient, SamplingParams
+
+async def read():
+    async with AsyncClient(sys.argv[1]) as client:
+        async for event in client.stream([1, 2, 3], SamplingParams(max_tokens=200, ignore_eos=True)):
+            print("event", flush=True)
+
+asyncio.run(read())
+"""
+
+
+async def test_GR09_when_client_processes_are_killed_no_task_of_their_streams_is_left(service: PaperService) -> None:
+    """The worker keeps its second result, so that no stream could end by itself."""
+    core, front, gate = service.scheduler.loop.core, service.scheduler.front, service.is_open
+    before = len(asyncio.all_tasks())
+    command = [sys.executable, "-c", READER, service.scheduler.address]
+    readers = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(2)]
+    await service.until(lambda: len(core.requests) == 2)
+    gate.set()
+    for reader in readers:
+        assert reader.stdout is not None
+        assert await reader.stdout.readline() == b"event\n"
+    gate.clear()
+    assert len(asyncio.all_tasks()) > before
+    for reader in readers:
+        reader.kill()
+        await reader.wait()
+    await service.until(lambda: not core.requests)
+    await service.until(lambda: len(asyncio.all_tasks()) <= before + 2)
+    assert not front.num_readers
+    assert not front.live
+    assert core.workers["w0"].device.num_held == 0
     assert await goes_on(service)
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from octavo.v1 import inference_pb2 as pb
 from octavo.v1 import inference_pb2_grpc, step_pb2
-from octavo_scheduler import limits, outlet
+from octavo_scheduler import endpoint, limits, outlet
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.transcript import MOST_UNREAD, TOKEN_BYTES
 
@@ -201,6 +201,26 @@ async def test_whichever_way_a_client_goes_its_pages_are_released_before_the_nex
     await service.until(lambda: not core.workers["w0"].device.num_fenced)
     assert core.workers["w0"].step <= step + 1
     await channel.close()
+
+
+async def test_GR02_a_client_whose_network_went_away_without_a_word_is_noticed_and_its_pages_are_free(
+    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deaf client answers no ping. The worker says nothing meanwhile, so that nothing is written to it either."""
+    kept = dict(endpoint.SERVER_OPTIONS)
+    names = "grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"
+    assert {kept[name] for name in names} == {10_000}
+    brief = dict.fromkeys(names, 300)
+    monkeypatch.setattr(endpoint, "SERVER_OPTIONS", list((kept | brief).items()))
+    async with paper_service(model, tmp_path, PaperWorker(page_size=16, pages=64)) as service:
+        core = service.scheduler.loop.core
+        async with DeafClient(socket_of(service)) as deaf:
+            deaf.ask(STREAM, request([1, 2, 3], 200))
+            await service.until(lambda: bool(core.workers["w0"].running))
+            await service.until(lambda: not core.requests)
+            assert core.workers["w0"].device.num_held == 0
+            assert core.counters.cancelled == 1
+            assert PING in [kind for kind, _ in deaf.heard[0]]
 
 
 async def test_GR06_who_pings_much_more_often_than_anybody_should_is_not_sent_away(service: PaperService) -> None:

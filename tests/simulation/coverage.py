@@ -2,7 +2,14 @@
 
 from collections import Counter
 
-STEP_FAULTS = ("step failed", "step failed half done", "plan called invalid", "result malformed", "logits no numbers")
+STEP_FAULTS = (
+    "step failed",
+    "step failed half done",
+    "step out of memory",
+    "plan called invalid",
+    "result malformed",
+    "logits no numbers",
+)
 WORLD_FAULTS = (
     "connection reset",
     "connection dark",
@@ -42,6 +49,7 @@ FAULTS = (
     *WORLD_FAULTS,
     *STEP_FAULTS,
     "poisonous request",
+    "request that memory is too small for",
 )
 """Every kind of fault. The JSON line shows how often each took place."""
 

@@ -122,9 +122,11 @@ class Faults:
             world.network.up(station.connection, station.old_results[plan.step])
         worker = world.core.workers.get(station.name)
         rows = next((p.rows for p in worker.in_flight if p.step == plan.step), ()) if worker else ()
-        if any(sequence.request.spec.id in world.poisonous for sequence in rows):
-            world.note_fault("poisonous request")
-            return "step failed"
+        poisonous = [s.request.spec for s in rows if s.request.spec.id in world.poisonous]
+        if poisonous:
+            is_memory = len(poisonous[0].prompt) % 2
+            world.note_fault("request that memory is too small for" if is_memory else "poisonous request")
+            return "step out of memory" if is_memory else "step failed"
         if world.is_calm or not self._of_steps or draw.random() >= world.scenario.step_fault_rate:
             return None
         kind = draw.choice(self._of_steps)

@@ -162,6 +162,6 @@ class Oracle:
                 return asked.is_overdue(now)
             case FinishReason.NO_NUMBERS:
                 return asked.has_no_numbers
-            case FinishReason.FAILED:
+            case FinishReason.FAILED | FinishReason.NO_MEMORY:
                 return asked.failures >= self._max_faults and asked.failures_alone >= self._max_faults - 1
         return False

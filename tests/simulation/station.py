@@ -241,9 +241,9 @@ class Station:
         fate = self._fates(self, plan)
         if fate == "plan called invalid":
             return self._nack(plan, Nack.REASON_INVALID)
-        if fate == "step failed":
+        if fate in ("step failed", "step out of memory"):
             self.paper.slots.clear()
-            return self._nack(plan, Nack.REASON_FAILED)
+            return self._nack(plan, Nack.REASON_FAILED if fate == "step failed" else Nack.REASON_OUT_OF_MEMORY)
         last_step = self.paper.last_step
         try:
             tokens = self.paper.execute(plan)

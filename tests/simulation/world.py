@@ -245,7 +245,10 @@ class World:
         """One request after the other, from its beginning; and all of that again for each failure still to come."""
         scenario, left = self.scenario, self._unended()
         settings = scenario.settings
+        is_starved = any(worker.budget < worker.appetite.most for worker in self.core.workers.values())
         chunk = min(settings.max_chunk or 64, settings.max_step_tokens, scenario.survivor.max_step_tokens)
+        if is_starved or any(spec.id in self.poisonous for spec in left):  # steps get small when memory runs out
+            chunk = 1
         tokens = sum(spec.n * (-(-len(spec.prompt) // chunk) + (spec.max_tokens or 1)) for spec in left)
         failures = settings.max_faults * sum(spec.n for spec in left if spec.id in self.poisonous)
         step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds

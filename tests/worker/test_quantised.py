@@ -124,6 +124,17 @@ def test_what_is_not_known_is_refused(kind: str, changes: dict[str, Any], senten
         open_source(folder)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [64, 128, -1])
+def test_WL06_groups_of_another_size_than_the_configuration_says_are_refused(
+    kind: str, size: int, tmp_path: Path
+) -> None:
+    """Of 96 inputs in groups of 64 the second group is short; two even groups of 48 they are not."""
+    folder, _ = write(tmp_path, kind, group_size=size)
+    with pytest.raises(ModelError, match=f"q_proj has 2 groups for 64 inputs, and config.json says groups of {size}"):
+        read(folder, build("reference"), "float32")
+
+
 def test_a_matrix_that_lacks_its_scales_or_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     folder, _ = write(tmp_path, "awq")
     tensors = load_file(folder / "model.safetensors")

@@ -1,9 +1,11 @@
 """Executing plans: deltas, swaps, copies, forks, and what is counted."""
 
+import mmap
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from octavo.v1 import step_pb2 as wire
 from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.runner import Runner
@@ -225,16 +227,44 @@ def test_a_step_that_fails_is_answered_and_leaves_no_slot(make_runner: Make, mon
     driver = Driver(make_runner())
     driver.send(new_slots=new_slots({0: PROMPT}), growth=growth({0: [1, 2, 3]}), rows=rows({0: 37}))
 
-    def out_of_memory(*_: object) -> None:
-        raise MemoryError("no room")
+    def fail(*_: object) -> None:
+        raise TypeError("no such thing")
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver.runner.decoder, "replay", out_of_memory)
-        with pytest.raises(PlanRefused, match="step 2 failed: MemoryError: no room") as refusal:
+        patch.setattr(driver.runner.decoder, "replay", fail)
+        with pytest.raises(PlanRefused, match="step 2 failed: TypeError: no such thing") as refusal:
             driver.send(rows=wire.Rows(slot=uint16(0)))
     assert refusal.value.reason is Reason.FAILED
     assert not driver.runner.slots.counts.is_active.any()
     driver.send(full=True, new_slots=new_slots({0: PROMPT}), growth=growth({0: [1, 2, 3]}), rows=rows({0: 37}))
+
+
+def out_of_device_memory() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("where", "allocate"),
+    [
+        ("read_plan", lambda: bytearray(1 << 62)),
+        ("foresee", lambda: np.empty(1 << 58)),
+        ("apply", lambda: mmap.mmap(-1, 1 << 60)),
+        ("fill", lambda: torch.empty(1 << 58)),
+        ("advance", out_of_device_memory),
+    ],
+)
+def test_EC06_an_allocation_that_fails_anywhere_in_a_step_is_said_to_be_one(
+    where: str, allocate: Callable[[], object], make_runner: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(make_runner())
+    first = {"new_slots": new_slots({0: PROMPT}), "growth": growth({0: [1, 2, 3]}), "rows": rows({0: 37})}
+    with monkeypatch.context() as patch:
+        patch.setattr(f"octavo_worker.runner.{where}", lambda *_: allocate())
+        with pytest.raises(PlanRefused) as refusal:
+            driver.send(**first)
+    assert refusal.value.reason is Reason.OUT_OF_MEMORY
+    assert not driver.runner.slots.counts.is_active.any()
+    driver.send(full=True, **first)
 
 
 def test_pages_are_sized_from_memory_when_no_number_is_given(make_runner: Make) -> None:

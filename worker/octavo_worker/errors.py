@@ -8,6 +8,7 @@ WorkerError
 └── PlanRefused      a plan could not be applied (carries a reason)
 """
 
+import errno
 from enum import Enum
 
 
@@ -41,12 +42,20 @@ class Reason(Enum):
     OUT_OF_SEQUENCE = "out of sequence"
     INVALID = "invalid"
     FAILED = "failed"
+    OUT_OF_MEMORY = "out of memory"
 
 
 class PlanRefused(WorkerError):
-    """A plan could not be applied. INVALID and OUT_OF_SEQUENCE changed nothing; FAILED emptied all slots."""
+    """A plan could not be applied. INVALID and OUT_OF_SEQUENCE changed nothing; the others emptied all slots."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+
+
+def is_memory(error: BaseException) -> bool:
+    """Whether a step died of a lack of memory. torch says so by a class of its own on devices, by words on processors."""
+    is_device = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    is_system = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or is_device or is_system or "can't allocate memory" in str(error)

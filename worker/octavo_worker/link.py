@@ -3,6 +3,8 @@
     dial ── Hello ──> wait ── Welcome ──> serve ── Goodbye or silence of the scheduler ──> dial again, emptied
                        └──── Refusal ──> JoinRefused                └── stop() or the lifeline ──> Goodbye, end
 
+A worker whose last step failed says no Hello before a step of one token has passed.
+
 Plans are executed in this thread, which also sends the heartbeats: before and after each step and while idle. A worker
 that hangs in a step therefore falls silent, which is the point. Where a device computes, the next plan is taken meanwhile.
 Every message in and out carries the epoch of Welcome; others are counted and dropped.
@@ -11,6 +13,7 @@ Every message in and out carries the epoch of Welcome; others are counted and dr
 import math
 import os
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -27,11 +30,13 @@ from zmq.utils import z85
 from octavo_worker.config import WorkerConfig
 from octavo_worker.errors import ConfigError, JoinRefused, PlanRefused, Reason
 from octavo_worker.runner import Pending, Runner
+from octavo_worker.warming import self_test
 
 SILENT_HEARTBEATS = 5  # so many missing ones, but at least SILENT_SECONDS, mean that the other side is gone
 SILENT_SECONDS = 10.0
 HELLO_SECONDS = 5.0  # without an answer for so long, dial again
 MOST_PENDING = 2  # plans in flight, as the scheduler has them
+LEAST_REST_SECONDS, MOST_REST_SECONDS = 0.05, 30.0  # after a failed step; doubled with each one more
 MEMORY_SECONDS = 1.0  # between two words about the device's memory; asking takes a driver a while
 LOOK_SECONDS = 50e-6  # between two looks at a device that computes
 GOODBYE_MILLISECONDS = 500  # to get the last message out
@@ -55,6 +60,7 @@ NACK_REASONS = {
     Reason.OUT_OF_SEQUENCE: wire.Nack.REASON_OUT_OF_SEQUENCE,
     Reason.INVALID: wire.Nack.REASON_INVALID,
     Reason.FAILED: wire.Nack.REASON_FAILED,
+    Reason.OUT_OF_MEMORY: wire.Nack.REASON_OUT_OF_MEMORY,
 }
 
 
@@ -79,6 +85,7 @@ class Link:
         os.set_blocking(self.wake_write, False)
         self.is_stopped = False
         self.has_joined = False  # ever
+        self.num_failed = 0  # steps since the last good one
         self.epoch = wire.Epoch()
         self.heartbeat_seconds = 1.0
         self.next_beat = self.next_memory = 0.0
@@ -128,6 +135,7 @@ class Link:
 
     def join(self) -> bool:
         """Say Hello; whether a Welcome came in time."""
+        self.recover()
         if not self.wait_until_connected():
             return False
         self.send(wire.WorkerMessage(hello=self.runner.hello()))
@@ -144,6 +152,19 @@ class Link:
                 self.refused(message.refusal)
                 return False
         return False
+
+    def recover(self) -> None:
+        """After steps that failed: rest, the longer the more there were, until one of a single token passes."""
+        is_well = not self.num_failed
+        while not is_well and not self.is_stopped:
+            self.receive(min(LEAST_REST_SECONDS * 2 ** min(self.num_failed, 16), MOST_REST_SECONDS))
+            try:
+                self_test(self.runner)
+                is_well = True
+            except PlanRefused as refusal:
+                self.num_failed += 1
+                words = f"octavo worker: {self.config.worker_id} stays away until it is well: {refusal}"
+                print(words, file=sys.stderr, flush=True)
 
     def wait_until_connected(self) -> bool:
         """IMMEDIATE sockets take no message before the connection stands; wait for it, however long it takes."""
@@ -221,12 +242,15 @@ class Link:
             self.pending.clear()
             self.refuse(pending.step, refusal)
             return
+        if result.token:  # a plan without rows says nothing of whether the worker is well
+            self.num_failed = 0
         self.send(wire.WorkerMessage(epoch=self.epoch, result=result))
         self.heartbeat(wire.Heartbeat.PHASE_STEP if self.pending else wire.Heartbeat.PHASE_IDLE)
 
     def refuse(self, step: int, refusal: PlanRefused) -> None:
         """Ignore plans from now on, until a full one comes."""
         self.needs_full = True
+        self.num_failed += refusal.reason in (Reason.FAILED, Reason.OUT_OF_MEMORY)
         nack = wire.Nack(step=step, reason=NACK_REASONS[refusal.reason], message=refusal.message)
         nack.last_step = self.runner.last_step
         self.send(wire.WorkerMessage(epoch=self.epoch, nack=nack))

@@ -37,19 +37,21 @@ def reader_of(config: dict[str, Any] | None) -> Read | None:
         raise ModelError(f"{method} in {bits} bits is not supported; 4 bits are")
     if not isinstance(size, int) or (size != -1 and (size < 1 or size % 32)):
         raise ModelError(f"{method} in groups of {size} inputs is not supported; multiples of 32 and -1 are")
-    return read_awq if method == "awq" else lambda folder, name: read_gptq(folder, name, is_v2=version == GPTQ_V2)
+    if method == "awq":
+        return lambda folder, name: read_awq(folder, name, size)
+    return lambda folder, name: read_gptq(folder, name, size, is_v2=version == GPTQ_V2)
 
 
-def read_awq(folder: Folder, name: str) -> Int4:
-    """Raises ModelError."""
-    return made(name, lambda: from_awq(*(part(folder, name, kind) for kind in ("qweight", "qzeros", "scales"))))
+def read_awq(folder: Folder, name: str, size: int) -> Int4:
+    """`size`: inputs of a group, -1 where all are one. Raises ModelError."""
+    return made(name, size, lambda: from_awq(*(part(folder, name, kind) for kind in ("qweight", "qzeros", "scales"))))
 
 
-def read_gptq(folder: Folder, name: str, *, is_v2: bool) -> Int4:
-    """Raises ModelError."""
+def read_gptq(folder: Folder, name: str, size: int, *, is_v2: bool) -> Int4:
+    """Likewise."""
     qweight, qzeros, scales = (part(folder, name, kind) for kind in ("qweight", "qzeros", "scales"))
     groups = part(folder, name, "g_idx") if f"{name}.g_idx" in folder.shard_of else None
-    return made(name, lambda: from_gptq(qweight, qzeros, scales, groups, is_v2=is_v2))
+    return made(name, size, lambda: from_gptq(qweight, qzeros, scales, groups, is_v2=is_v2))
 
 
 def part(folder: Folder, name: str, kind: str) -> np.ndarray:
@@ -65,8 +67,12 @@ def part(folder: Folder, name: str, kind: str) -> np.ndarray:
     return found
 
 
-def made(name: str, make: Callable[[], Int4]) -> Int4:
+def made(name: str, size: int, make: Callable[[], Int4]) -> Int4:
     try:
-        return make()
+        matrix = make()
     except ValueError as error:
         raise ModelError(f"{name} does not fit together: {error}") from error
+    inputs, groups = matrix.shape[1], len(matrix.scale)
+    if groups * (inputs if size == -1 else size) != inputs:
+        raise ModelError(f"{name} has {groups} groups for {inputs} inputs, and config.json says groups of {size}")
+    return matrix

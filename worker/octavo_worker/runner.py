@@ -15,7 +15,7 @@ from octavo_worker.change import advance, apply
 from octavo_worker.check import foresee
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
-from octavo_worker.errors import ConfigError, PlanRefused, Reason
+from octavo_worker.errors import ConfigError, PlanRefused, Reason, is_memory
 from octavo_worker.group.alone import ALONE, Group
 from octavo_worker.manifest import is_engine
 from octavo_worker.model import Activations, Decoder
@@ -140,17 +140,12 @@ class Runner:
     def submit(self, message: StepPlan) -> Pending:
         """Apply a plan and begin to compute its rows.
 
-        Raises PlanRefused: INVALID and OUT_OF_SEQUENCE have changed nothing, FAILED has emptied all slots.
+        Raises PlanRefused: INVALID and OUT_OF_SEQUENCE have changed nothing, the other reasons have emptied all slots.
         """
         started = time.perf_counter()
-        try:
+        with self.failing(message.step):
             plan = read_plan(message)
-            counts = foresee(plan, self.slots, self.limits, self.last_step)
-        except PlanRefused:
-            self.counters.plans_refused += 1
-            raise
-        with self.failing(plan.step):
-            return self.run(plan, counts, started)
+            return self.run(plan, foresee(plan, self.slots, self.limits, self.last_step), started)
 
     def run(self, plan: Plan, counts: Counts, started: float) -> Pending:
         """The order here is the order in which a plan's effects are observed."""
@@ -185,7 +180,7 @@ class Runner:
         self.counters.tokens_sampled += len(rows.sample_slot)
 
     def result(self, pending: Pending) -> StepResult:
-        """Wait for what was submitted. Raises PlanRefused (FAILED)."""
+        """Wait for what was submitted. Raises PlanRefused (FAILED, OUT_OF_MEMORY)."""
         with self.failing(pending.step):
             tokens, logprobs = pending.tokens.wait(), pending.logprobs()
         began, self.finished = max(pending.started, self.finished), time.perf_counter()
@@ -206,10 +201,14 @@ class Runner:
         """Whatever a step dies of, the worker lives on and says so."""
         try:
             yield
+        except PlanRefused:
+            self.counters.plans_refused += 1
+            raise
         except Exception as error:
             self.slots.clear()
             self.counters.plans_refused += 1
-            raise PlanRefused(Reason.FAILED, f"step {step} failed: {type(error).__name__}: {error}") from error
+            reason = Reason.OUT_OF_MEMORY if is_memory(error) else Reason.FAILED
+            raise PlanRefused(reason, f"step {step} failed: {type(error).__name__}: {error}") from error
 
 
 def build_runner(

@@ -5,7 +5,7 @@ With these rates the scheduler weighs a preemption by swap against one by drop, 
 
 import numpy as np
 
-from octavo_worker.batch import FLOAT32, INT32, UINT16, UINT64, StepPlan
+from octavo_worker.batch import FLOAT32, INT32, UINT16, UINT64, StepPlan, StepResult
 from octavo_worker.runner import Counters, Rates, Runner
 
 PREFILL_TOKENS = 64
@@ -29,8 +29,19 @@ def warm_up(runner: Runner) -> None:
     runner.counters, runner.cache.swapped_bytes = Counters(), 0
 
 
+def self_test(runner: Runner) -> None:
+    """Execute a step of one token and leave the worker empty. Raises PlanRefused when it fails."""
+    chunk(runner, 1)
+    runner.reset()
+
+
 def prefill_rate(runner: Runner, num_tokens: int) -> float:
     """Tokens per second of one chunk."""
+    return num_tokens / chunk(runner, num_tokens).execute_seconds
+
+
+def chunk(runner: Runner, num_tokens: int) -> StepResult:
+    """Of a first step with so many tokens."""
     pages = np.arange(1, 1 + -(-num_tokens // runner.limits.page_size), dtype=INT32)
     size = np.array([num_tokens], INT32).tobytes()
     plan = StepPlan(
@@ -56,7 +67,7 @@ def prefill_rate(runner: Runner, num_tokens: int) -> float:
         rows={"slot": SLOT, "num_tokens": size},
     )
     runner.reset()
-    return num_tokens / runner.execute(plan).execute_seconds
+    return runner.execute(plan)
 
 
 def copy_rate(runner: Runner) -> float:

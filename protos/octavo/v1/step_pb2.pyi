@@ -275,10 +275,12 @@ class Nack(_message.Message):
         REASON_OUT_OF_SEQUENCE: _ClassVar[Nack.Reason]
         REASON_INVALID: _ClassVar[Nack.Reason]
         REASON_FAILED: _ClassVar[Nack.Reason]
+        REASON_OUT_OF_MEMORY: _ClassVar[Nack.Reason]
     REASON_UNSPECIFIED: Nack.Reason
     REASON_OUT_OF_SEQUENCE: Nack.Reason
     REASON_INVALID: Nack.Reason
     REASON_FAILED: Nack.Reason
+    REASON_OUT_OF_MEMORY: Nack.Reason
     STEP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]

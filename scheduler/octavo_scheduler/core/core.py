@@ -140,7 +140,9 @@ class Core:
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
-        worker.num_nacks = 0
+        if plan.rows:  # one without any says nothing of whether the worker is well
+            worker.num_nacks = 0
+            worker.appetite.note_good()
         self.counters.generated_tokens += len(event.tokens)
         outputs: list[Output] = []
         for arrival in plan.arrivals:
@@ -232,7 +234,7 @@ class Core:
         self._drop_all(worker)
         self.counters.swaps += worker.num_swaps
         self.counters.drops += worker.num_drops
-        return self._blame(worker, failed)
+        return self._blame(worker, failed, FinishReason.FAILED)
 
     def _nack(self, nack: events.Nack) -> list[Output]:
         """The worker forgot its slots: all its sequences go back to waiting. After too many of these it is lost."""
@@ -241,13 +243,15 @@ class Core:
             self.counters.stale_messages += 1
             return []
         failed = next((plan for plan in worker.in_flight if plan.step == nack.step), worker.in_flight[0])
-        worker.num_nacks += 1
+        is_smaller = nack.is_memory and worker.appetite.shrink(failed.row_tokens)
+        worker.num_nacks += not is_smaller
         if worker.num_nacks >= self.settings.max_nacks:
             worker.in_flight.remove(failed)
             worker.in_flight.appendleft(failed)
             return self._lose(events.Lost(worker.id))
         self._start_over(worker)
-        return self._blame(worker, failed)
+        why = FinishReason.NO_MEMORY if nack.is_memory else FinishReason.FAILED
+        return self._blame(worker, failed, why, is_own=not is_smaller)
 
     def _start_over(self, worker: Worker) -> None:
         """All of a worker's sequences go back to waiting, and its next plan is full."""
@@ -260,15 +264,18 @@ class Core:
         worker.full = True
         worker.freed_slots.clear()
 
-    def _blame(self, worker: Worker, failed: StepPlan | None) -> list[Output]:
-        """Marks the sequences of a failed step. One that was alone in it, time and again, is given up."""
+    def _blame(self, worker: Worker, failed: StepPlan | None, why: FinishReason, is_own: bool = True) -> list[Output]:
+        """Marks the sequences of a failed step. One that was alone in it, time and again, is given up, if its steps were as
+        small as can be (`is_own`)."""
         outputs: list[Output] = []
         suspects = [s for s in failed.rows if s.state is not SequenceState.DONE] if failed else []
         for sequence in suspects:
-            sequence.faults = sequence.faults + 1 if len(suspects) == 1 else max(sequence.faults, 1)
+            sequence.faults = sequence.faults + 1 if is_own and len(suspects) == 1 else max(sequence.faults, 1)
             sequence.failed_on = worker.id
             if sequence.faults >= self.settings.max_faults and sequence.state is not SequenceState.DONE:
-                outputs += self.registry.end(sequence.request, FinishReason.FAILED)
+                outputs += self.registry.end(sequence.request, why)
+                if why is FinishReason.NO_MEMORY:
+                    worker.appetite.restore()
         return outputs
 
     def _drop_all(self, worker: Worker) -> None:

@@ -77,10 +77,11 @@ class StepDone:
 
 @dataclass(frozen=True)
 class Nack:
-    """A worker could not do a step and waits for a full plan."""
+    """A worker could not do a step and waits for a full plan. `is_memory`: there was not enough of it."""
 
     worker: str
     step: int
+    is_memory: bool = False
 
 
 @dataclass(frozen=True)

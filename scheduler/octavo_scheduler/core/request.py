@@ -99,6 +99,8 @@ class FinishReason(Enum):
     FAILED = auto()
     NO_NUMBERS = auto()
     """The model's logits were NaN or infinite."""
+    NO_MEMORY = auto()
+    """Its steps ran out of memory, however small they were."""
 
 
 @dataclass(eq=False, slots=True)

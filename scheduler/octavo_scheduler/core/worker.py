@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 
+from octavo_scheduler.core.appetite import Appetite
 from octavo_scheduler.core.events import Joined
 from octavo_scheduler.core.pages import PagePool
 from octavo_scheduler.core.plan import StepPlan
@@ -73,7 +74,7 @@ class Worker:
         self.page_size = self.joined.page_size
         self.device = PagePool(self.joined.device_pages)
         self.host = PagePool(self.joined.host_pages)
-        self.budget = min(self.settings.max_step_tokens, self.joined.max_step_tokens)
+        self.appetite = Appetite(min(self.settings.max_step_tokens, self.joined.max_step_tokens))
         num_slots = min(self.settings.max_num_seqs, self.joined.max_slots, self.budget)
         self.free_slots = list(range(num_slots - 1, -1, -1))
         self.copy_rate = self.joined.copy_bytes_per_second or self.settings.copy_bytes_per_second
@@ -95,6 +96,11 @@ class Worker:
     def knows_options(self) -> bool:
         """Whether it can bias logits and tell log-probabilities."""
         return self.joined.max_prompt_scores > 0
+
+    @property
+    def budget(self) -> int:
+        """Tokens of one step."""
+        return self.appetite.budget
 
     @property
     def has_work(self) -> bool:

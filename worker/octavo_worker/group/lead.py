@@ -85,7 +85,7 @@ def began(ranks: Ranks, submit: Any, message: StepPlan) -> Pending:
     try:
         pending: Pending = submit(message)
     except PlanRefused as refusal:
-        if refusal.reason is Reason.FAILED:
+        if refusal.reason in (Reason.FAILED, Reason.OUT_OF_MEMORY):
             raise GroupLost(f"rank {ranks.shard.rank}: {refusal.message}") from refusal
         raise
     return pending
