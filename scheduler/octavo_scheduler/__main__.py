@@ -21,13 +21,17 @@ at the 99th percentile on two busy cores, and 149 ms with Python's own 5 ms."""
 
 
 async def serve(config: Config) -> int:
-    """Until SIGTERM or SIGINT: then running streams may end, which a second signal cuts short. The exit code."""
+    """Until SIGTERM or SIGINT: then running streams may end, which a second signal cuts short. The exit code.
+
+    SIGHUP has tokens and keys read again.
+    """
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     model = load_model(config.model, config.served_model_name, config.max_context)
     scheduler = Scheduler(config, model)
     await scheduler.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, scheduler.reload)
     words = f"serving {model.name} on {scheduler.address}, workers dial {scheduler.link.address}"
     if scheduler.admin_address != scheduler.address:
         words += f", administrators {scheduler.admin_address}"

@@ -150,7 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.add_worker is not None:
             add_worker(options.out, options.add_worker)
-            print(f"octavo keys: made {options.out}/worker-{options.add_worker}; start the scheduler anew to let it in")
+            print(
+                f"octavo keys: made {options.out}/worker-{options.add_worker}; send the scheduler SIGHUP to let it in"
+            )
             return 0
         made = make_keys(options.out, [*options.dns, "localhost", "127.0.0.1"])
     except StartError as error:

@@ -45,6 +45,7 @@ class RouterLink:
 
     def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
         check_library(zmq.zmq_version_info())
+        self._curve = curve
         if curve:
             check_keys(curve)
         path = socket_path(address)
@@ -89,6 +90,12 @@ class RouterLink:
         if curve:
             socket.curve_publickey, socket.curve_secretkey = zmq.auth.load_certificate(curve.secret_key)
             socket.curve_server = True
+
+    def reload(self) -> None:
+        """Reads the allow-list again, for workers that dial from now on. Raises StartError; then it is that of before."""
+        if self._authenticator is not None and self._curve is not None:
+            check_keys(self._curve)
+            self._authenticator.configure_curve(domain="*", location=str(self._curve.allowed))
 
     def _admit_only(self, curve: CurveFiles) -> ThreadAuthenticator:
         authenticator = ThreadAuthenticator(self._context)

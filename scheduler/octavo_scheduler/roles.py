@@ -84,13 +84,20 @@ class Tokens:
     """The tokens that are known. Raises StartError for a file that has none, and for a token with two roles."""
 
     def __init__(self, infer: Path | None = None, admin: Path | None = None) -> None:
-        self._roles: dict[bytes, Role] = {}
-        for path, role in ((infer, Role.INFER), (admin, Role.ADMIN)):
+        self._files = ((infer, Role.INFER), (admin, Role.ADMIN))
+        self.reload()
+
+    def reload(self) -> None:
+        """Reads the files again, for calls from now on. Raises StartError, and then the tokens are those of before."""
+        roles: dict[bytes, Role] = {}
+        for path, role in self._files:
             for digest in read_tokens(path) if path else ():
-                if self._roles.setdefault(digest, role) is not role:
+                if roles.setdefault(digest, role) is not role:
+                    infer, admin = (file for file, _ in self._files)
                     raise StartError(
                         f"{infer} and {admin} hold the same token; who may infer would be an administrator"
                     )
+        self._roles = roles
 
     def __bool__(self) -> bool:
         return bool(self._roles)

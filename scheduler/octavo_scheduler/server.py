@@ -106,6 +106,16 @@ class Scheduler:
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)  # it may wait for the collector
 
+    def reload(self) -> None:
+        """Reads tokens and the allow-list of workers again. A file that cannot be read leaves them as they were."""
+        try:
+            self._tokens.reload()
+            self.link.reload()
+        except StartError as error:
+            log.error("%s; what was read before goes on to hold", error)
+        else:
+            log.info("tokens and keys were read again")
+
     @property
     def address(self) -> str:
         """Where clients are served."""
@@ -123,7 +133,7 @@ class Scheduler:
 
     def _listen(self, config: Config) -> None:
         credentials = server_credentials(config.tls) if config.tls else None
-        tokens = Tokens(config.token_file, config.admin_token_file)
+        self._tokens = tokens = Tokens(config.token_file, config.admin_token_file)
         interceptors: list[ServerInterceptor] = []
         if config.traces is not None:
             if find_spec("opentelemetry") is None:

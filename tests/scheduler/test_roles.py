@@ -268,3 +268,17 @@ def test_a_file_may_hold_several_tokens_one_a_line(tmp_path: Path) -> None:
 def test_no_token_is_kept_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret-secret-secret")
     assert not re.search("secret", repr(vars(Tokens(tmp_path / "token"))))
+
+
+def test_tokens_are_read_again_when_asked_for_and_a_bad_file_leaves_them_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("a" * 20)
+    tokens = Tokens(file)
+    file.write_text("b" * 20)
+    assert list(roles(tokens, "a" * 20, "b" * 20)) == [Role.INFER, Role.ANYONE]
+    tokens.reload()
+    assert list(roles(tokens, "a" * 20, "b" * 20)) == [Role.ANYONE, Role.INFER]
+    file.write_text("")
+    with pytest.raises(StartError, match="holds no token"):
+        tokens.reload()
+    assert list(roles(tokens, "a" * 20, "b" * 20)) == [Role.ANYONE, Role.INFER]

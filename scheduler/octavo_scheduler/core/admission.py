@@ -4,6 +4,7 @@ from collections import Counter
 
 from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
+from octavo_scheduler.core.placement import ROW_TOKENS, Place, load, serves, uncached
 from octavo_scheduler.core.policy import jumped_by
 from octavo_scheduler.core.prefix import Hit, find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
@@ -17,7 +18,7 @@ class Admission:
     """Of one step of one worker."""
 
     def __init__(self, draft: Draft, waiting: Waiting, others: list[Worker], now: float) -> None:
-        """`others`: the other workers that could take a sequence right now."""
+        """`others`: the other workers that could take a sequence."""
         self.draft = draft
         self.worker = draft.worker
         self.waiting = waiting
@@ -28,9 +29,10 @@ class Admission:
         """The candidate that goes first because it has waited longest."""
         self._promised: Counter[str] | None = None
         """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
-        self.others = (
-            [(other.capacity, other.room * other.page_size, other.knows_options) for other in others] if waiting else []
-        )
+        self._others = others
+        self._load = load(self.worker) if waiting and others else 0
+        """Of this worker, with those that start in this step."""
+        self._places = [Place.of(other) for other in others] if waiting else None
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
@@ -45,7 +47,11 @@ class Admission:
         for sequence in self.candidates():
             if not self._has_place(room):
                 return
-            if sequence.faults or not self.is_placed_here(sequence, room):
+            if sequence.faults or not serves(self.worker, sequence):
+                continue
+            if self.better_place(sequence, room) is not None:
+                if sequence.deferred_at is None:
+                    sequence.deferred_at = self.now
                 continue
             tenant = sequence.request.spec.tenant
             if tenant in full or not self.has_share(sequence):
@@ -125,7 +131,9 @@ class Admission:
         return self._promised[tenant]
 
     def promise(self, sequence: Sequence) -> None:
-        """The sequence will be running, too."""
+        """The sequence, of which `needed` was asked last, will be running, too."""
+        num_known = max(sequence.computed, len(self._hits) * self.worker.page_size)
+        self._load += ROW_TOKENS + len(sequence.tokens) - num_known
         if self._promised is not None:
             self._promised[sequence.request.spec.tenant] += self.most_pages(sequence)
 
@@ -139,20 +147,42 @@ class Admission:
         return bool(self.worker.free_slots) and fits and self.is_placed_here(sequence, room)
 
     def is_placed_here(self, sequence: Sequence, room: int) -> bool:
-        """Whether it lies swapped out here, or this worker has the most room of those that can hold it to its end."""
-        if sequence.state is SequenceState.SWAPPED:
-            return True
-        if sequence.request.spec.needs_options and not self.worker.knows_options:
-            return False
-        here, rooms = room * self.worker.page_size, self.rooms_elsewhere(sequence)
-        if sequence.failed_on == self.worker.id and rooms:
-            return False
-        return sequence.failed_on != "" or all(here >= there for there in rooms)
+        """Whether this worker can serve it, and leaves it to no other."""
+        return serves(self.worker, sequence) and self.better_place(sequence, room) is None
 
-    def rooms_elsewhere(self, sequence: Sequence) -> list[int]:
-        """Tokens that there is room for on each other worker that could serve it."""
-        longest, needs_options = sequence.longest, sequence.request.spec.needs_options
-        return [there for capacity, there, knows in self.others if longest <= capacity and (knows or not needs_options)]
+    def better_place(self, sequence: Sequence, room: int) -> Place | None:
+        """The worker to which this one leaves the sequence, or None: it lies swapped out here, or is placed here."""
+        if sequence.state is SequenceState.SWAPPED or not self._others:
+            return None
+        longest = sequence.longest
+        fitting = [
+            place for place in self.places if longest <= place.worker.capacity and serves(place.worker, sequence)
+        ]
+        if sequence.failed_on:
+            others = (place for place in fitting if place.takes_plans)
+            return next(others, None) if sequence.failed_on == self.worker.id else None
+        num_own = uncached(self.worker, sequence, self.worker.page_size) if fitting else 0
+        return next((place for place in fitting if self._is_better(place, sequence, num_own, room)), None)
+
+    @property
+    def places(self) -> list[Place]:
+        """Of the other workers that could take a sequence."""
+        if self._places is None:
+            self._load, self._places = load(self.worker), [Place.of(other) for other in self._others]
+        return self._places
+
+    def _is_better(self, place: Place, sequence: Sequence, num_own: int, room: int) -> bool:
+        """Whether a sequence of which this worker would have to compute so many tokens is to wait for another one.
+
+        That takes plans now, or holds more of its prefix."""
+        num_there = uncached(place.worker, sequence, self.worker.page_size)
+        saved = (self._load + num_own) / self.worker.prefill_rate - (place.load + num_there) / place.worker.prefill_rate
+        if saved == 0:
+            return place.takes_plans and place.room > room * self.worker.page_size
+        if saved < 0 or place.room < num_there or not (place.takes_plans or num_there < num_own):
+            return False
+        since = self.now if sequence.deferred_at is None else sequence.deferred_at
+        return self.now < since + saved
 
     def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""
@@ -169,6 +199,7 @@ class Admission:
                 return False
         else:
             self.waiting.discard(sequence)
+            sequence.deferred_at = None
             sequence.worker = worker
             sequence.move(SequenceMove.ADMIT)
             self._share_prefix(sequence)

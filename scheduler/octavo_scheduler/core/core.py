@@ -81,11 +81,11 @@ class Core:
         return plan
 
     def others(self, worker: Worker) -> list[Worker]:
-        """The other workers that could take a sequence right now."""
+        """The other workers that could take a sequence, now or with the next plan that they take."""
         return [
             other
             for other in self.workers.values()
-            if other is not worker and other.state is WorkerState.READY and other.free_slots and self.takes_plans(other)
+            if other is not worker and other.state is WorkerState.READY and other.free_slots
         ]
 
     def takes_plans(self, worker: Worker) -> bool:

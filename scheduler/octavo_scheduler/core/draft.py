@@ -171,7 +171,11 @@ class Draft:
         if prefers_swap(worker, victim) and swap_out(worker, victim, self.plan):
             worker.num_swaps += 1
             return
-        worker.num_drops += 1
-        worker.release(victim)
-        victim.move(SequenceMove.DROP)
-        self.waiting.add(victim)
+        self.drop(victim)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Gives up its pages, of both tiers, to be computed again. It has no row in flight."""
+        self.worker.num_drops += 1
+        self.worker.release(sequence)
+        sequence.move(SequenceMove.DROP)
+        self.waiting.add(sequence)

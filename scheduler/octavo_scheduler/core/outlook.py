@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from octavo_scheduler.core.admission import Admission
 from octavo_scheduler.core.core import Core
 from octavo_scheduler.core.draft import Draft
+from octavo_scheduler.core.placement import Place, serves
 from octavo_scheduler.core.policy import jumped_by
 from octavo_scheduler.core.prefix import Hit, find_prefix, full_pages
 from octavo_scheduler.core.request import Sequence
@@ -109,16 +110,19 @@ class Outlook:
                     )
         if obstacle := self._exhausted(room):
             return obstacle
-        if not self.admission.is_placed_here(sequence, room.pages):
-            if sequence.request.spec.needs_options and not self.worker.knows_options:
-                return f"{self.worker.id} is of a version that does not know what it asks for"
-            most = max(self.admission.rooms_elsewhere(sequence))
-            return (
-                f"{self.worker.id} has room for {room.pages * self.worker.page_size} tokens, another worker for {most}"
-            )
+        if not serves(self.worker, sequence):
+            return f"{self.worker.id} is of a version that does not know what it asks for"
+        if (place := self.admission.better_place(sequence, room.pages)) is not None:
+            return self._elsewhere(place, room)
         if sequence.request.spec.tenant in full or not self.admission.has_share(sequence):
             return turns.beyond_share(full.get(sequence.request.spec.tenant, sequence), sequence)
         return self._verdict(sequence, room)
+
+    def _elsewhere(self, place: Place, room: _Room) -> str:
+        """Why the sequence goes to another worker."""
+        here, there = self.worker, place.worker
+        rooms = f"{here.id} has room for {room.pages * here.page_size} tokens, {there.id} for {place.room}"
+        return f"{there.id} is to have it, where it is computed sooner or has more room ({rooms})"
 
     def _fits(self, sequence: Sequence, room: _Room) -> bool:
         spare = room.pages - self._margin(sequence, room)
@@ -183,7 +187,7 @@ class Outlook:
         room = self._room()
         if not room.slots:
             return f"{self._exhausted(room)}, and it met {met}"
-        if not self.admission.is_placed_here(sequence, room.pages):
+        if self.admission.better_place(sequence, room.pages) is not None:
             return f"{worker.id} failed with it last, and another worker is to try ({met})"
         if self.admission.needed(sequence) > room.pages:
             return f"{self._lacking(sequence, room, has_margin=False)}, and it met {met}"

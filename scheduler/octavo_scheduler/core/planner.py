@@ -8,6 +8,7 @@ behind before those with more to catch up, so that a long prompt never holds up 
 from octavo_scheduler.core.admission import Admission
 from octavo_scheduler.core.backoff import reserve_after
 from octavo_scheduler.core.draft import Draft
+from octavo_scheduler.core.placement import target
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState
@@ -19,9 +20,10 @@ class Planner:
     """Builds one plan."""
 
     def __init__(self, worker: Worker, waiting: Waiting, others: list[Worker], now: float) -> None:
-        """`others`: the other workers that could take a sequence right now."""
+        """`others`: the other workers that could take a sequence, now or with the next plan that they take."""
         self.worker = worker
         self.waiting = waiting
+        self.others = others
         self.draft = Draft(worker, waiting)
         self.admission = Admission(self.draft, waiting, others, now)
 
@@ -34,6 +36,7 @@ class Planner:
             if plan.rows:
                 worker.was_alone = turn == self._run_suspect
                 break
+        self._relieve()
         if worker.full or not plan.is_empty or not worker.in_flight:
             plan.freed_slots, worker.freed_slots = worker.freed_slots, []
         if plan.is_empty:
@@ -75,8 +78,31 @@ class Planner:
         for sequence in evicting:
             if sequence.state is SequenceState.RUNNING and not sequence.rows_in_flight:
                 sequence.is_evicting = False
-                if (behind := sequence.uncomputed) and draft.budget and not sequence.faults:
+                if self._is_better_off(sequence):
+                    sequence.request.preemptions += 1
+                    draft.drop(sequence)
+                elif (behind := sequence.uncomputed) and draft.budget and not sequence.faults:
                     draft.row(sequence, behind)
+
+    def _relieve(self) -> None:
+        """Nobody waits, and another worker has much less to do: the first that lies swapped out here goes there, or the last
+        that runs, once its rows in flight are done."""
+        worker = self.worker
+        if not self.others or self.waiting or self.draft.num_preempted_pages or worker.settings.preempt == "swap":
+            return
+        if worker.swapped:
+            if target(worker, worker.swapped[0], self.others) is not None:
+                self.draft.drop(worker.swapped[0])
+        elif len(worker.running) > 1 and not any(sequence.is_evicting for sequence in worker.running):
+            worker.running[-1].is_evicting = self._is_better_off(worker.running[-1])
+
+    def _is_better_off(self, sequence: Sequence) -> bool:
+        """Whether a running sequence is worth a move to another worker. The first in order never moves."""
+        worker = self.worker
+        if self.waiting or worker.swapped or sequence is worker.running[0] or worker.settings.preempt == "swap":
+            return False
+        least = min((len(other.running) for other in self.others), default=len(worker.running))
+        return len(worker.running) - least > 2 and target(worker, sequence, self.others) is not None
 
     def _measure(self) -> None:
         worker = self.worker

@@ -171,6 +171,8 @@ class Sequence:
     """Prefix keys: the root's, then one for each full page of `key_page_size` tokens that was asked for."""
     key_page_size: int = 0
     overtaken: int = 0
+    deferred_at: float | None = None
+    """When a worker first left it to one that would have it computed sooner, since it waits."""
     num_raised: int = 0
     """How often it went first because it had waited longest of all."""
     faults: int = 0

@@ -121,7 +121,7 @@ def test_another_worker_with_more_room() -> None:
     table.submit("r", [1] * 9, 2)
     assert said(table, "r") == (
         "has waited for 0.0 s: starts with the next plan of large (3 pages of 16 that it can give); "
-        "small has room for 32 tokens, another worker for 64"
+        "large is to have it, where it is computed sooner or has more room (small has room for 32 tokens, large for 64)"
     )
     assert not table.plan("small")
 

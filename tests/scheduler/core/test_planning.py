@@ -218,14 +218,18 @@ def test_a_deadline_is_kept_whether_waiting_or_running() -> None:
     table.assert_empty()
 
 
-def test_sequences_are_placed_on_the_worker_with_most_room() -> None:
+def test_of_workers_that_are_alike_the_one_with_most_room_is_first_and_then_each_has_its_turn() -> None:
     table = TableTop(big=PaperWorker(pages=64), small=PaperWorker(pages=16))
     for n in range(4):
-        table.submit(f"r{n}", list(range(8)), 4)
+        table.submit(f"r{n}", [n] * 8, 4)
     table.plan("small")
     assert not table.core.workers["small"].running
     table.plan("big")
-    assert len(table.core.workers["big"].running) == 4
+    assert len(table.core.workers["big"].running) == 1
+    table.plan("small")
+    table.plan("big")
+    table.plan("small")
+    assert {name: len(worker.running) for name, worker in table.core.workers.items()} == {"big": 2, "small": 2}
     table.run()
     assert len(table.finished) == 4
 

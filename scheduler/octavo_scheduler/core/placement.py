@@ -1,0 +1,72 @@
+"""Which worker a sequence goes to, and which one is worth a move.
+
+The *load* of a worker, in tokens: what its running sequences have still to compute, and ROW_TOKENS for each sequence it has,
+which stands for its share of the steps to come. A sequence goes where load and those of its tokens that are not cached,
+divided by the prefill rate, come to least: to the worker that holds its prefix, unless that one is so much fuller that
+computing it anew elsewhere is sooner. Where two are alike, to the one with more room. One that has to answer a plan first is
+waited for only if it holds more of the prefix, and nobody is waited for longer than it would have saved.
+
+A sequence is worth a move when its tokens and its own share of the load are less than half of what the loads differ by: so
+the worker that it leaves stays the fuller one, and nothing goes round in circles.
+"""
+
+from typing import NamedTuple
+
+from octavo_scheduler.core.policy import warmth
+from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.worker import Worker
+
+ROW_TOKENS = 32
+"""What a sequence adds to a worker's load besides what it has to compute. One with fewer tokens to go is not moved."""
+
+
+class Place(NamedTuple):
+    """A worker as it stood when a plan was begun."""
+
+    worker: Worker
+    room: int
+    """In tokens, as pages of workers may differ in size."""
+    load: int
+    takes_plans: bool
+    """Now. Otherwise it has to answer one first."""
+
+    @classmethod
+    def of(cls, worker: Worker) -> "Place":
+        takes_plans = len(worker.in_flight) < worker.settings.plans_in_flight
+        return cls(worker, worker.room * worker.page_size, load(worker), takes_plans)
+
+
+def serves(worker: Worker, sequence: Sequence) -> bool:
+    """Whether the worker's version knows what the sequence asks for."""
+    return worker.knows_options or not sequence.request.spec.needs_options
+
+
+def load(worker: Worker) -> int:
+    """In tokens. Rows that are planned count until they are done."""
+    behind = sum(len(sequence.tokens) - sequence.computed for sequence in worker.running)
+    return behind + ROW_TOKENS * (len(worker.running) + len(worker.swapped))
+
+
+def uncached(worker: Worker, sequence: Sequence, page_size: int) -> int:
+    """Tokens that a worker would have to compute. Only prefixes in pages of this size are looked for: keys are made for one
+    size at a time, and making them costs as much as a long prompt is long."""
+    num_cached = warmth(worker, sequence) * page_size if worker.page_size == page_size else 0
+    return len(sequence.tokens) - num_cached if worker.settings.prefix_cache else len(sequence.tokens)
+
+
+def target(worker: Worker, sequence: Sequence, others: list[Worker]) -> Worker | None:
+    """The least loaded worker to which a sequence of this one is worth a move, to be computed there from its beginning."""
+    is_nearly_done = sequence.max_tokens is not None and sequence.max_tokens - sequence.num_generated < ROW_TOKENS
+    if sequence.faults or is_nearly_done or sequence.request.num_unborn:
+        return None
+    price = 2 * (len(sequence.tokens) + ROW_TOKENS)
+    here = load(worker)
+    fitting = [
+        other
+        for other in others
+        if serves(other, sequence)
+        and sequence.longest <= other.capacity
+        and other.room * other.page_size > len(sequence.tokens) + ROW_TOKENS
+    ]
+    best = min(fitting, key=lambda other: (load(other), other.id), default=None)
+    return best if best is not None and price < here - load(best) else None
