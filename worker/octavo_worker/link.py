@@ -83,8 +83,7 @@ class Link:
         self.context = zmq.Context()
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
-        self.is_stopped = False
-        self.has_joined = False  # ever
+        self.is_stopped = self.has_joined = False  # joined ever
         self.num_failed = 0  # steps since the last good one
         self.epoch = wire.Epoch()
         self.heartbeat_seconds = 1.0
@@ -155,16 +154,14 @@ class Link:
 
     def recover(self) -> None:
         """After steps that failed: rest, the longer the more there were, until one of a single token passes."""
-        is_well = not self.num_failed
-        while not is_well and not self.is_stopped:
+        while self.num_failed and not self.is_stopped:
             self.receive(min(LEAST_REST_SECONDS * 2 ** min(self.num_failed, 16), MOST_REST_SECONDS))
             try:
                 self_test(self.runner)
-                is_well = True
+                return
             except PlanRefused as refusal:
                 self.num_failed += 1
-                words = f"octavo worker: {self.config.worker_id} stays away until it is well: {refusal}"
-                print(words, file=sys.stderr, flush=True)
+                print(f"octavo worker: stays away until it is well: {refusal}", file=sys.stderr, flush=True)
 
     def wait_until_connected(self) -> bool:
         """IMMEDIATE sockets take no message before the connection stands; wait for it, however long it takes."""
@@ -242,8 +239,8 @@ class Link:
             self.pending.clear()
             self.refuse(pending.step, refusal)
             return
-        if result.token:  # a plan without rows says nothing of whether the worker is well
-            self.num_failed = 0
+        # A plan without rows says nothing of whether the worker is well.
+        self.num_failed = 0 if result.token else self.num_failed
         self.send(wire.WorkerMessage(epoch=self.epoch, result=result))
         self.heartbeat(wire.Heartbeat.PHASE_STEP if self.pending else wire.Heartbeat.PHASE_IDLE)
 

@@ -32,7 +32,7 @@ def place_of(table: TableTop, name: str) -> str:
 
 
 def test_a_request_goes_to_the_worker_that_holds_its_prefix() -> None:
-    table = TableTop(**{f"w{n}": roomy() for n in range(4)})
+    table = TableTop(Settings(), **{f"w{n}": roomy() for n in range(4)})
     table.submit("first", SYSTEM, 4)
     table.turn()
     home = place_of(table, "first")
