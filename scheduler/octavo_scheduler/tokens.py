@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import takewhile
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
@@ -107,8 +108,8 @@ class Detokenizer:
         self._behind, self._held = self._parted(tail)
         self._before = self._decode(self._behind)
         self._prompts = self._text(self._held)
-        """What the prompt left incomplete. It is the prompt's unless the answer completes it."""
-        self._num_shown = len(self._prompts.rstrip(REPLACEMENT))
+        """What the prompt left incomplete. As far as the answer leaves it so, it is the prompt's."""
+        self._num_shown = 0
         """Characters of the held tokens' text."""
 
     def push(self, token: int) -> str:
@@ -144,7 +145,8 @@ class Detokenizer:
 
     def _first(self, text: str) -> int:
         """Where in the held tokens' text that begins which was not shown yet."""
-        return max(self._num_shown, len(self._prompts) if text.startswith(self._prompts) else 0)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(self._prompts, text, strict=False))
+        return max(self._num_shown, sum(1 for _ in same))
 
     def _parted(self, tail: list[int]) -> tuple[list[int], list[int]]:
         """The prompt's last tokens that end in a whole character, and those after them that do not."""
@@ -154,7 +156,7 @@ class Detokenizer:
                 text = self._decode(tail[start:end])
                 if text and not text.endswith(REPLACEMENT):
                     return tail[start:end], tail[end:]
-        return [], tail[-MOST_BYTES:]
+        return [], tail
 
     def _text(self, tokens: list[int]) -> str:
         """Of tokens behind those that were shown; by themselves, where such tokens would spoil these."""

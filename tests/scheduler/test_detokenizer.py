@@ -78,6 +78,22 @@ def test_DT05_a_character_that_the_prompt_began_is_shown_once_and_nothing_of_the
     assert "".join(texts(streamed(model, parsed(model, prompt), [hot]))) == " hot", "the prompt's own bytes stay there"
 
 
+@pytest.mark.parametrize("width", [2, 3, 4, 5])
+@pytest.mark.parametrize("num_prompt", range(1, 24))
+def test_DT05_a_prompt_whose_every_token_ends_inside_a_character_is_gone_on_with(width: int, num_prompt: int) -> None:
+    text = "\U0001f336\uc0bc\uacb9\U0001f642" * 8
+    model, ids = astride(text, width)
+    prompt, rest = tuple(ids[:num_prompt]), ids[num_prompt:]
+    known = text.encode()[: 1 + width * (num_prompt - 1)].decode(errors="ignore")
+    assert known + "".join(pushed(model, rest, prompt)) == text
+
+
+def test_DT05_bytes_of_the_prompt_that_are_no_text_stay_there() -> None:
+    model, ids = of_bytes(*[b"\xff"] * 20, b"\xf0", b"\x9f", b"\x99", b"\x82", b"!")
+    assert "".join(pushed(model, ids[-2:], tuple(ids[:-2]))) == "\U0001f642!"
+    assert "".join(pushed(model, ids[-1:], tuple(ids[:-2]))) == "!"
+
+
 @pytest.mark.model
 def test_DT06_chinese_answers_are_what_the_tokenizer_decodes() -> None:
     vocabulary = load_model(smollm2()).vocabulary

@@ -139,7 +139,7 @@ async def test_log_probabilities_that_only_their_receiver_knows_are_not_made_up(
         await service.client.generate(PROMPT, PARAMS, request_id="mine")
 
 
-async def test_no_stop_ends_an_answer_before_min_tokens(service: PaperService) -> None:
+async def test_ST09_no_stop_ends_an_answer_before_min_tokens_of_its_own(service: PaperService) -> None:
     plain = answer(PROMPT, 12)
     params = SamplingParams(max_tokens=12, seed=0, stop_token_ids=[plain[2]])
     early = (await service.client.generate(PROMPT, params)).outputs[0]

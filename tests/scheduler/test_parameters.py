@@ -172,7 +172,7 @@ def test_no_sampling_parameter_of_the_client_is_ignored(model: ServedModel) -> N
         assert parse(model, [5, 6], changed.as_proto(), "", ARRIVAL) != plain, name
 
 
-def test_min_tokens_keeps_back_every_token_that_ends_the_answer_and_no_other(model: ServedModel) -> None:
+def test_ST08_ST09_min_tokens_keeps_back_every_token_that_ends_the_answer_and_no_other(model: ServedModel) -> None:
     found = spec(model, min_tokens=5, stop_token_ids=[9, 8]).sampling.biases
     assert set(found.tokens) == {8, 9} | model.end_token_ids
     assert set(found.until) == {5}

@@ -68,8 +68,8 @@ class Eager(StopScanner):
 class Repeating(StopScanner):
     """Shows a stop string once more where it is to be left in."""
 
-    def push(self, text: str) -> tuple[str, str | None]:
-        shown, stop = super().push(text)
+    def push(self, text: str, *, is_early: bool = False) -> tuple[str, str | None]:
+        shown, stop = super().push(text, is_early=is_early)
         return (shown + stop if stop and self._include else shown), stop
 
 
