@@ -84,6 +84,7 @@ class PaperRunner:
         self.worker_id = worker_id
         self.paper = PaperWorker(page_size=4, pages=96, host_pages=32, max_slots=24, max_step_tokens=128)
         self.cache = type("Cache", (), {"device_pages": 96, "geometry": Geometry(4, 1, 1, 16, "float32")})
+        self.ops = type("Ops", (), {"memory": None})
 
     @property
     def last_step(self) -> int:
