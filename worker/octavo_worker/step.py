@@ -77,7 +77,7 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     if len(rows.score_slot):
         heads, sample_row = score(step, rows, slots, ends - rows.num_tokens - first, heads, sample_row)
     has_bias = slots.num_biases[rows.sample_slot] > 0
-    num_biased = np.count_nonzero(has_bias)
+    num_biased = int(np.count_nonzero(has_bias))
     if num_biased:
         slots.put(step.bias_row, sample_row[has_bias])
         slots.put(step.bias_slot, rows.sample_slot[has_bias])
