@@ -93,6 +93,9 @@ utilisation: $(DEV) ## Count how many held KV slots hold tokens on workload W (s
 overload: $(DEV) ## Ask for five times what can be served; let one tenant flood another (a minute and a half)
 	$(BIN)/python -m benchmarks.overload
 
+structured-check: $(DEV) ## Answer 500 random JSON schemas, check and time the answers, disturb them (minutes; SCHEMAS=n)
+	$(BIN)/python -m benchmarks.structured $(if $(SCHEMAS),--schemas $(SCHEMAS)) $(if $(MODEL),--model "$(MODEL)")
+
 restart-check: $(DEV) ## Kill a scheduler with 4 workers and 50 streams, start it again, compare every answer
 	$(BIN)/python -m benchmarks.restart
 

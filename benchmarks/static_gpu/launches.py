@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from octavo_kernels.ops import Geometry, Ops, Sampling, Step
+from octavo_kernels.ops import Geometry, Masks, Ops, Sampling, Step
 from octavo_kernels.triton.door import open_door
 
 from benchmarks.gpu.bench import shared_step
@@ -164,6 +164,8 @@ def sampling(session: Session) -> None:
     values, ids = (ops.new_buffer((ROWS, 21), dtype) for dtype in ("float32", "int32"))
     session.note("", lambda: ops.logprobs(logits, a_sampling(ops), step, values, ids))
     session.note("", lambda: ops.bias_logits(logits, a_sampling(ops), step, logits))
+    masks = Masks(*(ops.share(np.zeros(shape, np.int32)) for shape in (ROWS, (ROWS, 128256 // 32), 1)))
+    session.note("", lambda: ops.mask_logits(logits, masks, step))
 
 
 def pages(session: Session) -> None:

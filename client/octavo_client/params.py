@@ -1,5 +1,6 @@
 """How an answer is sampled, when it ends and what comes back with it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from octavo.v1 import inference_pb2 as pb
 
 from octavo_client.errors import InvalidRequest
 
+CONSTRAINTS = ("json_schema", "regex", "grammar", "choice")
 UINT32_FIELDS = ("n", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs")
 
 
@@ -58,17 +60,33 @@ class SamplingParams:
     """Token id to a number in [-100, 100] added to its logit."""
     bad_words: Sequence[str] | None = None
     """Texts never generated."""
+    json_schema: str | Mapping[str, object] | None = None
+    """The answer is JSON that satisfies this schema. Of this and the next three at most one is given."""
+    regex: str | None = None
+    """The answer matches this regular expression."""
+    grammar: str | None = None
+    """The answer is a text of this grammar, in Lark syntax."""
+    choice: Sequence[str] | None = None
+    """The answer is one of these texts."""
 
     def __post_init__(self) -> None:
         for name in UINT32_FIELDS:
             _check_range(name, getattr(self, name), 1 if name == "n" else 0, 2**32 - 1)
         _check_range("seed", self.seed, 0, 2**64 - 1)
         _check_range("top_k", self.top_k, -1, 2**31 - 1)
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidRequest(f"An answer has one constraint; {' and '.join(given)} are two.")
 
     def as_proto(self) -> pb.GenerationOptions:
         """Returns the message. Raises InvalidRequest when a value has a type the wire cannot carry."""
         try:
-            return pb.GenerationOptions(sampling=self._sampling(), stopping=self._stopping(), output=self._output())
+            return pb.GenerationOptions(
+                sampling=self._sampling(),
+                stopping=self._stopping(),
+                output=self._output(),
+                constraint=self._constraint(),
+            )
         except (TypeError, ValueError) as error:
             raise InvalidRequest(f"A sampling parameter has a value of the wrong type: {error}") from error
 
@@ -96,6 +114,17 @@ class SamplingParams:
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
             include_stop=self.include_stop_str_in_output,
+        )
+
+    def _constraint(self) -> pb.OutputConstraint | None:
+        if all(getattr(self, name) is None for name in CONSTRAINTS):
+            return None
+        schema = self.json_schema
+        return pb.OutputConstraint(
+            json_schema=schema if isinstance(schema, str | None) else json.dumps(schema, ensure_ascii=False),
+            regex=self.regex,
+            grammar=self.grammar,
+            choice=None if self.choice is None else pb.Choice(values=self.choice),
         )
 
     def _output(self) -> pb.OutputOptions:

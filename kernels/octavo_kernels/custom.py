@@ -20,7 +20,7 @@ from octavo_kernels.ops import Ops
 GROUP = "octavo.ops"
 OF_A_STEP = (
     *("prepare", "take_tokens", "take_rows", "embed", "linear", "gated_linear", "rms_norm"),
-    *("rope_and_write", "attention", "silu_mul", "bias_logits", "sample", "logprobs"),
+    *("rope_and_write", "attention", "silu_mul", "bias_logits", "mask_logits", "sample", "logprobs"),
 )
 """Fields of Ops that run inside a step."""
 

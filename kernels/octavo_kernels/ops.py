@@ -242,6 +242,15 @@ class Sampling:
     biases: Array = field(default_factory=no_biases)  # int32 [slots, BIAS_WORDS * most]; see BiasLogits
 
 
+@dataclass(slots=True)
+class Masks:
+    """What constrained answers may go on with: for some rows that samples are drawn from, which tokens may be drawn."""
+
+    row: Array  # int32 [S]: index into the rows of logits
+    bits: Array  # int32 [S, ceil(V / 32)]: a bit a token, the lowest first; set: allowed
+    rows: Array = field(default_factory=one_count)  # how many of these there are in this step
+
+
 class TakeTokens(Protocol):
     """step.token[i] = history[slot of the token's row, step.position[i]], for all tokens of rows that are not padded."""
 
@@ -331,6 +340,15 @@ class Sample(Protocol):
     """
 
     def __call__(self, logits: Array, sampling: Sampling, step: Step, out: Array) -> None: ...
+
+
+class MaskLogits(Protocol):
+    """logits[masks.row[i], t] = -inf where bit t of masks.bits[i] is not set, for i < masks.rows; logits float32.
+
+    A NaN stays and +inf becomes one, so that a row that is no numbers is still known for that.
+    """
+
+    def __call__(self, logits: Array, masks: Masks, step: Step) -> None: ...
 
 
 class BiasLogits(Protocol):
@@ -435,6 +453,7 @@ class Ops:
     attention: Attention
     silu_mul: SiluMul
     bias_logits: BiasLogits
+    mask_logits: MaskLogits
     sample: Sample
     logprobs: Logprobs
 

@@ -24,6 +24,8 @@ NO_NUMBERS = (
     "--dtype bfloat16 or float32"
 )
 
+NO_MASK = "what may come next in this answer cannot be said: its constraint is too complex to follow within the limits"
+
 
 @dataclass(frozen=True)
 class Begin:
@@ -273,3 +275,5 @@ def _raise_failures(reason: FinishReason) -> None:
         raise errors.NoMemory("the workers have not the memory to compute this request")
     if reason is FinishReason.NO_NUMBERS:
         raise errors.RequestFailed(NO_NUMBERS, reason=reason.name)
+    if reason is FinishReason.NO_MASK:
+        raise errors.InvalidRequest(NO_MASK, field="options.constraint", reason=reason.name)

@@ -10,6 +10,7 @@ The file is a gzip stream of lines in JSON; `zcat` shows it. The first line is t
 
 `now` is in monotonic seconds. Records stand as their fields (see `fields`). The digest is BLAKE2b, 8 bytes, over the encoded
 plan with epoch (0, 0); where `has_tokens` is false, the token ids of new slots count as 0 in it, and their biases as none.
+Masks are left out everywhere: they are large, and follow from the tokens.
 """
 
 import json
@@ -87,6 +88,8 @@ def plan_digest(plan: StepPlan, *, has_tokens: bool) -> str:
     if plan.new_slots and not has_tokens:
         hidden = [replace(new, tokens=(0,) * len(new.tokens), biases=NO_BIASES) for new in plan.new_slots]
         plan = replace(plan, new_slots=hidden)
+    if plan.masks:
+        plan = replace(plan, masks=[(place, b"") for place, _ in plan.masks])
     return blake2b(wire.encode_plan(_NO_EPOCH, plan), digest_size=8).hexdigest()
 
 

@@ -19,9 +19,10 @@ from typing import TypeVar
 from octavo_scheduler import errors
 from octavo_scheduler.answer import Answer, Begin, End, Event
 from octavo_scheduler.core import Core
-from octavo_scheduler.core.events import Output, Refused
+from octavo_scheduler.core.events import Masked, Output, Refused
 from octavo_scheduler.kept import Kept
 from octavo_scheduler.limits import MAX_REQUEST_SECONDS, STREAM_BUFFER_BYTES
+from octavo_scheduler.matching.matchers import Matchers
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.requests import Arrival, Parsed
 from octavo_scheduler.tally import RequestTally
@@ -56,6 +57,7 @@ class Front:
         self.tally = RequestTally()
         self.trace: Trace = lambda parsed: nullcontext(lambda event: None)
         self._post = post
+        self.matchers = Matchers(model, post)
         self.num_aside = 0
         """Pieces of work in threads, or waiting for one."""
         self._threads = ThreadPoolExecutor(ASIDE_THREADS, thread_name_prefix="aside")
@@ -65,6 +67,7 @@ class Front:
 
     def deliver(self, outputs: list[Output]) -> None:
         """Called by the loop's thread, once a step."""
+        self.matchers.follow(outputs)
         self._event_loop.call_soon_threadsafe(self._put, outputs)
 
     def _put(self, outputs: list[Output]) -> None:
@@ -80,6 +83,7 @@ class Front:
     def _end_run(self, run: str) -> None:
         del self.live[run]
         del self._labels[run]
+        self.matchers.end(run)
 
     async def drain(self, grace: float) -> None:
         """Refuses new requests and waits until the running ones have ended, at most `grace` seconds; then cuts them off."""
@@ -135,7 +139,7 @@ class Front:
             try:
                 while not answer.is_ended:
                     if reader.is_up_to_date and not transcript.run:
-                        self._go_on(transcript, parsed, answer)
+                        await self._go_on(transcript, parsed, answer)
                     events = answer.take(await reader.take())
                     for cut in answer.take_cuts():
                         self._abort(transcript.run, at=cut.at, branch=cut.branch)
@@ -154,20 +158,36 @@ class Front:
         each = self.model.vocabulary.longest_token + ID_BYTES + num_pairs * PAIR_BYTES
         return max(1, STREAM_BUFFER_BYTES // 4 // each)
 
-    def _go_on(self, transcript: Transcript, parsed: Parsed, answer: Answer) -> None:
-        """Has the core compute what is not known yet, if there is any such thing."""
+    async def _go_on(self, transcript: Transcript, parsed: Parsed, answer: Answer) -> None:
+        """Has the core compute what is not known yet, if there is any such thing.
+
+        A constrained request comes to the core with its first masks. If another reader had it begin meanwhile, or something
+        came, then the caller has to look again.
+        """
         for end in answer.reached_ends():
             transcript.put(end)
         if transcript.is_whole:
             return
         run, ended = parsed.spec.id, frozenset(transcript.ends)
-        known = [() if branch in ended else tuple(tokens) for branch, tokens in enumerate(transcript.tokens)]
+        known = self._known(transcript)
         held = tuple(known) if any(known) or ended else ()
         spec = replace(parsed.spec, held=held, ended=ended, num_scored=transcript.num_scored)
+        masks: list[Masked] = []
+        if parsed.constraint is not None:
+            wanted = {branch: list(tokens) for branch, tokens in enumerate(known) if branch not in ended}
+            masks = await self.matchers.begin(run, parsed.constraint, wanted)
+            if transcript.run or known != self._known(transcript):
+                self.matchers.end(run)
+                return
         transcript.run, transcript.failure = run, None
         self.live[run] = transcript
         self._labels[run] = parsed.label
-        self._post(lambda core, now: core.submit(spec, now))
+        self._post(lambda core, now: [*core.submit(spec, now), *(o for mask in masks for o in core.apply(mask, now))])
+
+    @staticmethod
+    def _known(transcript: Transcript) -> list[tuple[int, ...]]:
+        """The beginnings of all branches, of those that have ended nothing."""
+        return [() if branch in transcript.ends else tuple(tokens) for branch, tokens in enumerate(transcript.tokens)]
 
     def _enter(self, transcript: Transcript, reader: Reader) -> None:
         transcript.readers.add(reader)

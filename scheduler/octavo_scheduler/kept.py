@@ -121,6 +121,7 @@ def _content(parsed: Parsed) -> bytes:
         parsed.include_stop,
         parsed.skip_special_tokens,
         parsed.min_tokens,
+        parsed.constraint,
     )
     return sha256(array("i", spec.prompt).tobytes() + repr((asked, shown)).encode()).digest()
 

@@ -76,3 +76,17 @@ PRESENCE_PENALTY = (-2.0, 2.0)
 FREQUENCY_PENALTY = (-2.0, 2.0)
 LOGIT_BIAS = (-100.0, 100.0)
 """Closed ranges, whose ends float32 holds exactly: values travel in it. top_p lies in (0, 1]."""
+
+MAX_CONSTRAINT_BYTES = 64 << 10
+MAX_CHOICES = 1024
+MAX_LEXER_STATES = 50_000
+"""Of one constrained answer: one or two KB each."""
+MAX_GRAMMAR_ERROR = 400
+"""Characters of what is wrong with a constraint."""
+TRIAL_SECONDS = 5.0
+"""In which a constraint has to be compiled, in a process of its own."""
+MATCHING_SECONDS = 20.0
+"""In which the masks of a step have to be there; it takes milliseconds."""
+HELPER_START_SECONDS = 60.0
+MATCHING_MEMORY_BYTES = 4 << 30
+"""Address space of a process that compiles or follows constraints."""

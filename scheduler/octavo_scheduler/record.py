@@ -7,11 +7,12 @@ A recording begins with the scheduler: without the state it found, nothing recor
 import logging
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import NO_TOKEN, Event, Output, StepDone
+from octavo_scheduler.core.events import NO_TOKEN, Event, Masked, Output, StepDone
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.request import Sequence as Branch
@@ -58,7 +59,7 @@ class Recorder(Core):
 
     def apply(self, event: Event, now: float) -> list[Output]:
         owners = self._owners(event) if isinstance(event, StepDone) and not self._has_tokens else None
-        self._note(Apply(now, event), owners)
+        self._note(Apply(now, _without_mask(event)), owners)
         return super().apply(event, now)
 
     def write(self) -> None:
@@ -123,6 +124,10 @@ class Recorder(Core):
         if not is_known or len(owners) != len(tokens):
             return None
         return [None if owner.state is SequenceState.DONE else owner for owner in owners]
+
+
+def _without_mask(event: Event) -> Event:
+    return replace(event, mask=b"") if isinstance(event, Masked) and event.mask else event
 
 
 def token_owners(plan: StepPlan) -> list[Branch]:

@@ -10,6 +10,7 @@ from octavo_scheduler import limits
 from octavo_scheduler.biases import biases_of
 from octavo_scheduler.core.request import ALWAYS, Biases, RequestSpec, Sampling
 from octavo_scheduler.errors import ModelNotFound, require
+from octavo_scheduler.matching.constraint import Constraint, one_of
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.prompts import check_tokens
 
@@ -26,6 +27,7 @@ class Parsed:
     """The client's own, by which the answer can be found again; or none."""
     has_seed: bool = False
     """The client's own; otherwise it was drawn."""
+    constraint: Constraint | None = None
     stops: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
@@ -52,14 +54,13 @@ def check_model(model: ServedModel, name: str) -> None:
 def parse(model: ServedModel, prompt: list[int], options: Options, label: str, arrival: Arrival) -> Parsed:
     """The request, checked. Raises InvalidRequest with a sentence that names the field and its range."""
     stopping, scheduling, output = options.stopping, options.scheduling, options.output
-    _refuse_unsupported(options)
     _check_names(label, scheduling)
     ends = frozenset() if stopping.ignore_eos else model.end_token_ids
     stop_token_ids = ends | _stop_token_ids(model, stopping.stop_token_ids)
     max_tokens = _max_tokens(model, len(prompt), stopping)
     min_tokens = _min_tokens(stopping, max_tokens)
     biases = _biases(model, options.sampling, min_tokens, stop_token_ids)
-    n = _num_answers(options.sampling)
+    n, constraint = _num_answers(options.sampling), _constraint(model, options)
     held = _held(scheduling, n)
     _check_held(model, held, stop_token_ids, max_tokens or model.max_context - len(prompt))
     spec = RequestSpec(
@@ -77,12 +78,14 @@ def parse(model: ServedModel, prompt: list[int], options: Options, label: str, a
         salt=scheduling.cache_salt if scheduling.HasField("cache_salt") else scheduling.tenant,
         deadline=arrival.deadline,
         queue_deadline=_queue_deadline(scheduling, arrival.now),
+        is_constrained=constraint is not None,
     )
     return Parsed(
         spec=spec,
         label=label or arrival.id,
         name=label,
         has_seed=options.sampling.HasField("seed"),
+        constraint=constraint,
         stops=_stops(stopping.stop),
         include_stop=stopping.include_stop,
         skip_special_tokens=output.skip_special_tokens if output.HasField("skip_special_tokens") else True,
@@ -102,10 +105,29 @@ def _check_name(name: str, most: int, field: str) -> None:
     require(size <= most, f"{field.rpartition('.')[2]} is too long", field, given=size, most=most)
 
 
-def _refuse_unsupported(options: Options) -> None:
-    """Fields of the schema that this version cannot honour are refused, never ignored."""
-    has_constraint = options.constraint.WhichOneof("kind") is not None
-    require(not has_constraint, "constraint is not supported by this version", "options.constraint")
+def _constraint(model: ServedModel, options: Options) -> Constraint | None:
+    """What it means is found out by compiling it, elsewhere."""
+    kind = options.constraint.WhichOneof("kind")
+    if kind is None:
+        return None
+    field, stopping = f"options.constraint.{kind}", options.stopping
+    require(
+        bool(model.end_token_ids),
+        f"{model.name} has no end token, by which a constrained answer could end",
+        "options.constraint",
+    )
+    for name in ("ignore_eos", "min_tokens"):
+        sentence = f"a constrained answer ends by itself: {name} is not for it"
+        require(not getattr(stopping, name), sentence, f"options.stopping.{name}")
+    texts = list(options.constraint.choice.values) if kind == "choice" else [getattr(options.constraint, kind)]
+    most = limits.MAX_CHOICES
+    require(0 < len(texts) <= most, f"constraint.choice has 1 to {most} texts", field, given=len(texts), most=most)
+    require(all(texts), f"constraint.{kind} has an empty text", field)
+    size, most = sum(len(text.encode()) for text in texts), limits.MAX_CONSTRAINT_BYTES
+    require(
+        size <= most, f"constraint.{kind} has {size} bytes; at most {most} are compiled", field, given=size, most=most
+    )
+    return one_of(texts) if kind == "choice" else Constraint(kind, texts[0])
 
 
 def _max_tokens(model: ServedModel, num_prompt: int, stopping: inference_pb2.StoppingOptions) -> int | None:

@@ -102,6 +102,7 @@ class Scheduler:
         await self.front.drain(1.0)
         self.loop.stop()
         self._thread.join()
+        self.front.matchers.close()
         self.link.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)  # it may wait for the collector

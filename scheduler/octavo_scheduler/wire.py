@@ -168,6 +168,9 @@ def _rows(plan: StepPlan) -> step_pb2.Rows:
         rows.score_slot = column("H", [sequence.slot for sequence, _ in plan.scored])
         rows.score_position = column("i", [position for _, position in plan.scored])
         rows.num_best = plan.num_best
+    if plan.masks:
+        rows.masked_row = column("H", [place for place, _ in plan.masks])
+        rows.mask = b"".join(mask for _, mask in plan.masks)
     return rows
 
 

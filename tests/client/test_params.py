@@ -28,6 +28,10 @@ FIELDS: list[tuple[str, Any, str, Any]] = [
     ("logprobs", 5, "output.logprobs", 5),
     ("prompt_logprobs", 1, "output.prompt_logprobs", 1),
     ("skip_special_tokens", False, "output.skip_special_tokens", False),
+    ("json_schema", {"const": "é"}, "constraint.json_schema", '{"const": "é"}'),
+    ("regex", "a+", "constraint.regex", "a+"),
+    ("grammar", 'start: "a"', "constraint.grammar", 'start: "a"'),
+    ("choice", ["a", "b"], "constraint.choice.values", ["a", "b"]),
 ]
 
 
@@ -86,3 +90,13 @@ def test_a_value_of_the_wrong_type_is_refused() -> None:
 
 def test_nan_is_left_to_the_server_to_refuse() -> None:
     assert SamplingParams(temperature=float("nan")).as_proto().sampling.temperature != 0
+
+
+def test_a_schema_may_be_given_as_text() -> None:
+    assert SamplingParams(json_schema='{"const":1}').as_proto().constraint.json_schema == '{"const":1}'
+    assert not SamplingParams().as_proto().HasField("constraint")
+
+
+def test_an_answer_has_one_constraint() -> None:
+    with pytest.raises(InvalidRequest, match="An answer has one constraint; regex and choice are two"):
+        SamplingParams(regex="a", choice=["a"])

@@ -7,6 +7,7 @@ log-probabilities, see `told`. Of biases it knows those that forbid: instead of 
 """
 
 from collections.abc import Sequence
+from hashlib import shake_128
 from math import inf
 from struct import pack
 from zlib import crc32
@@ -23,15 +24,28 @@ class PaperFault(AssertionError):
     """The plan is wrong: the double found another page content than a correct plan leaves."""
 
 
-def next_token(history: Sequence[int], seed: int = 0, branch: int = 0) -> int:
-    return crc32(np.array([seed & 0xFFFF, branch, *history], dtype="<i4").tobytes()) % VOCAB_SIZE
+def next_token(history: Sequence[int], seed: int = 0, branch: int = 0, mask: bytes = b"") -> int:
+    chance = crc32(np.array([seed & 0xFFFF, branch, *history], dtype="<i4").tobytes())
+    if not mask:
+        return chance % VOCAB_SIZE
+    allowed = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little").nonzero()[0]
+    return int(allowed[chance % len(allowed)])
 
 
-def answer(prompt: Sequence[int], num_tokens: int, seed: int = 0, branch: int = 0) -> list[int]:
+def mask_after(history: Sequence[int]) -> bytes:
+    """What a constraint of paper allows to come next: half of the tokens, and after another history others."""
+    whole = VOCAB_SIZE // 8
+    some = shake_128(np.array(history, dtype="<i4").tobytes()).digest(whole)
+    return (b"\1" + some[1:]).ljust(-(-VOCAB_SIZE // 32) * 4, b"\0")
+
+
+def answer(
+    prompt: Sequence[int], num_tokens: int, seed: int = 0, branch: int = 0, *, is_constrained: bool = False
+) -> list[int]:
     """The only right answer to a prompt."""
     history = list(prompt)
     for _ in range(num_tokens):
-        history.append(next_token(history, seed, branch))
+        history.append(next_token(history, seed, branch, mask_after(history) if is_constrained else b""))
     return history[len(prompt) :]
 
 
@@ -56,9 +70,12 @@ class Slot:
         self.table: list[int] = []
         self.num_prompt = 0
         self.biases: list[tuple[int, float, int, int]] = []
+        self.mask = b""
+        """For the next token."""
 
     def sample(self) -> int:
-        token, forbidden = next_token(self.tokens, self.seed, self.branch), self.forbidden()
+        token, forbidden = next_token(self.tokens, self.seed, self.branch, self.mask), self.forbidden()
+        self.mask = b""
         while token in forbidden:
             token = (token + 1) % VOCAB_SIZE
         self.tokens.append(token)
@@ -87,7 +104,7 @@ class PaperWorker:
         max_step_tokens: int = 64,
         minor: int = 2,
     ) -> None:
-        """`minor`: its version of the protocol; with 0 it knows nothing of forks, with 1 nothing of log-probabilities."""
+        """`minor`: its version of the protocol; with 0 it knows no forks, with 1 no log-probabilities and no masks."""
         self.page_size = page_size
         self.num_pages, self.num_host_pages = pages, host_pages
         self.max_slots, self.max_step_tokens, self.minor = max_slots, max_step_tokens, minor
@@ -202,13 +219,25 @@ class PaperWorker:
         if sum(counts) > self.max_step_tokens:
             raise PaperFault("a plan breaks the token budget")
         sampled = column(rows.sample_slot, "<u2")
+        masks = self._masks(rows)
         tokens: list[int] = []
-        for name, count, sample in zip(names, counts, samples, strict=True):
+        for place, (name, count, sample) in enumerate(zip(names, counts, samples, strict=True)):
             forks, sampled = (sampled[1:sample], sampled[sample:]) if sampled else ([], [])
             if len(forks) != max(sample - 1, 0):
                 raise PaperFault("a row does not say which slots it samples")
+            for sampled_slot in (name, *forks):
+                self.slots[sampled_slot].mask = masks.get(place, b"")
             tokens += self._row(self.slots[name], count, sample, [self.slots[fork] for fork in forks])
+        if any(place >= len(samples) or not samples[place] for place in masks):
+            raise PaperFault("a mask belongs to no row that samples")
         return tokens
+
+    def _masks(self, rows: step_pb2.Rows) -> dict[int, bytes]:
+        masked = column(rows.masked_row, "<u2")
+        if masked and self.minor < 2:
+            raise PaperFault("a worker of an older version is sent a mask")
+        size = len(rows.mask) // (len(masked) or 1)
+        return {place: rows.mask[i * size : (i + 1) * size] for i, place in enumerate(masked)}
 
     def _row(self, slot: Slot, count: int, sample: int, forks: list[Slot]) -> list[int]:
         end = slot.computed + count

@@ -15,6 +15,8 @@ from octavo_scheduler.core.events import PAIR_BYTES, Committed, Finished, Output
 from octavo_scheduler.core.request import RequestSpec, Sampling
 from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_plan
 
+from tests.doubles.paper_worker import mask_after
+
 EPOCH = Epoch(1, 1)
 
 
@@ -48,6 +50,10 @@ class TableTop:
         self.started: dict[str, Started] = {}
         self._prompt_logprobs: dict[str, int] = {}
         self.plans: list[step_pb2.StepPlan] = []
+        self.constrained: dict[str, tuple[int, ...]] = {}
+        """Prompts of constrained requests."""
+        self.owed: list[events.Masked] = []
+        """Masks that `masked` will bring."""
         self.swapped_bytes = 0
         self.num_pages_out = self.num_pages_in = 0
         for name, worker in workers.items():
@@ -74,9 +80,13 @@ class TableTop:
         sampling = Sampling(**{name: fields.pop(name) for name in names if name in fields})  # type: ignore[arg-type]
         spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens, sampling=sampling, **fields)  # type: ignore[arg-type]
         for branch in range(spec.n):
-            self.tokens[self.key(name, branch)] = []
+            self.tokens[self.key(name, branch)] = list(spec.held[branch]) if spec.held else []
         self._prompt_logprobs[name] = spec.prompt_logprobs or 0
         self._note(self.core.submit(spec, self.now))
+        if spec.is_constrained:
+            self.constrained[name] = spec.prompt
+            for branch in range(spec.n):
+                self._owe(name, branch)
 
     def abort(self, name: str, at: int | None = None, branch: int = 0) -> None:
         self._note(self.core.abort(name, self.now, at, branch))
@@ -107,9 +117,19 @@ class TableTop:
         self.apply(report.done)
         return True
 
+    def masked(self, place: int = 0, *, again: bool = False) -> None:
+        """Brings one of the masks that are owed; `again`: and will bring it once more."""
+        self.apply(self.owed[place] if again else self.owed.pop(place))
+
+    def _owe(self, request: str, branch: int) -> None:
+        said = self.tokens[self.key(request, branch)]
+        self.owed.append(events.Masked(request, branch, len(said), mask_after([*self.constrained[request], *said])))
+
     def turn(self) -> bool:
-        """Every worker gets what plans it takes, then gives one result."""
-        moved = False
+        """Every worker gets what plans it takes, then gives one result. Masks come at once."""
+        moved = bool(self.owed)
+        while self.owed:
+            self.masked()
         for name in list(self.workers):
             while self.plan(name):
                 moved = True
@@ -152,6 +172,8 @@ class TableTop:
                     assert output.position == len(self.tokens[name]), "tokens come in order, each once"
                     self.tokens[name].append(output.token)
                     self.logprobs[name].append(output.logprobs)
+                    if output.request in self.constrained:
+                        self._owe(output.request, output.branch)
                 case Scored():
                     size = PAIR_BYTES * (1 + self._prompt_logprobs[output.request])
                     assert output.first == 1 + len(self.scored[output.request]) // size, (

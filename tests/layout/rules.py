@@ -27,6 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "grpc_health": GRPC_HOMES,
     "grpc_reflection": GRPC_HOMES,
     "zmq": ("octavo_scheduler.link", "octavo_worker.link"),
+    "llguidance": ("octavo_scheduler.matching.grammars",),
 }
 
 # Protobuf types stop at these modules; `requests` checks what clients sent. The step protocol has homes of its own.

@@ -15,6 +15,7 @@ FORBIDDEN = [
     ("octavo_scheduler.loop", "from octavo_worker.batch import Batch"),
     ("octavo_scheduler.loop", "import torch.nn as nn"),
     ("octavo_scheduler.loop", "import zmq"),
+    ("octavo_scheduler.matching.matchers", "from llguidance import LLMatcher"),
     ("octavo_scheduler.loop", "def late():\n    from octavo.v1 import step_pb2"),
     ("octavo_scheduler.service", "from octavo.v1 import step_pb2"),
     ("octavo_scheduler.service", "from octavo.v1.step_pb2 import StepPlan"),

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 from octavo_scheduler import event_log
 from octavo_scheduler.core import Core, Settings
-from octavo_scheduler.core.events import Drain, Event, Pin, Resume, StepDone, Tick
+from octavo_scheduler.core.events import Drain, Event, Masked, Pin, Resume, StepDone, Tick
 from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.request import FinishReason, RequestSpec, Sampling
 from octavo_scheduler.event_log import Apply, Entry, EventLog, LogError, LogWriter, Submit, plan_digest
@@ -125,6 +125,19 @@ def test_the_beginnings_of_resumed_answers_are_hidden_and_replayed_alike(tmp_pat
     assert asked.ended_at is not None
 
 
+@pytest.mark.parametrize("has_tokens", [True, False])
+def test_constrained_requests_are_replayed_alike_without_their_masks(tmp_path: Path, has_tokens: bool) -> None:
+    table, recorder = recorded(tmp_path / "log", has_tokens=has_tokens)
+    table.submit("a", [811, 812], 6, seed=3, n=2, is_constrained=True)
+    table.submit("b", [811, 813], 6, seed=3)
+    table.run()
+    recorder.close()
+    masked = [e.event for e in EventLog(tmp_path / "log") if isinstance(e, Apply) and isinstance(e.event, Masked)]
+    assert len(masked) >= 12
+    assert {event.mask for event in masked} == {b""}
+    assert replay(EventLog(tmp_path / "log")).difference is None
+
+
 def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
     said_as_it_is = {
@@ -135,9 +148,10 @@ def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
         "RequestSpec.ended",
         "Pin.name",
         "Unpin.name",
+        "Masked.request",
     }
     hidden = {f"RequestSpec.{name}" for name in ("prompt", "held", "stop_token_ids", "tenant", "salt")}
-    hidden |= {"StepDone.tokens", "StepDone.logprobs", "Sampling.biases", "Pin.tokens", "Pin.salt"}
+    hidden |= {"StepDone.tokens", "StepDone.logprobs", "Sampling.biases", "Pin.tokens", "Pin.salt", "Masked.mask"}
     found = {
         f"{kind.__name__}.{name}"
         for kind in (*get_args(Event), RequestSpec, Sampling, Settings)

@@ -1,5 +1,7 @@
 import dataclasses
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +26,10 @@ def sampling(**fields: object) -> pb.GenerationOptions:
 
 def stopping(**fields: object) -> pb.GenerationOptions:
     return options(stopping=pb.StoppingOptions(**fields))  # type: ignore[arg-type]
+
+
+def constrained(*, stopping: pb.StoppingOptions | None = None, **kind: object) -> pb.GenerationOptions:
+    return options(constraint=pb.OutputConstraint(**kind), stopping=stopping)  # type: ignore[arg-type]
 
 
 def parsed(model: ServedModel, given: pb.GenerationOptions) -> Parsed:
@@ -72,7 +78,12 @@ def test_a_queue_deadline_counts_from_the_arrival(model: ServedModel) -> None:
         (sampling(bad_words=[" "]), "each of bad_words is no blank"),
         (sampling(bad_words=[chr(97 + i % 26) * 100 + chr(97 + i // 26) for i in range(20)]), "at most 2048"),
         (stopping(min_tokens=9, max_tokens=8), "min_tokens is 9, more than max_tokens, which is 8"),
-        (options(constraint=pb.OutputConstraint(regex="a")), "constraint is not supported"),
+        (constrained(choice=pb.Choice()), r"constraint\.choice has 1 to 1024 texts"),
+        (constrained(choice=pb.Choice(values=["a"] * 1025)), r"constraint\.choice has 1 to 1024 texts"),
+        (constrained(choice=pb.Choice(values=["a", ""])), r"constraint\.choice has an empty text"),
+        (constrained(regex=""), r"constraint\.regex has an empty text"),
+        (constrained(grammar="é" * 40_000), r"constraint\.grammar has 80000 bytes; at most 65536 are compiled"),
+        (constrained(regex="a", stopping=pb.StoppingOptions(ignore_eos=True)), "ignore_eos is not for it"),
         (options(scheduling=pb.SchedulingOptions(tenant="t" * 200)), "tenant is too long"),
         (options(scheduling=pb.SchedulingOptions(cache_salt="s" * 129)), "cache_salt is too long"),
         (options(scheduling=pb.SchedulingOptions(queue_seconds=0.0)), "queue_seconds is 0.0; it must lie in"),
@@ -108,6 +119,27 @@ def test_a_repetition_penalty_may_lie_at_the_ends_of_the_range_that_its_refusal_
 def test_a_request_has_one_answer_or_as_many_as_it_asks_for(model: ServedModel, asked: int, answers: int) -> None:
     assert parsed(model, options()).spec.n == 1
     assert parsed(model, sampling(n=asked)).spec.n == answers
+
+
+def test_a_constraint_is_handed_on_as_it_is_and_a_choice_as_a_regular_expression(model: ServedModel) -> None:
+    assert parsed(model, options()).constraint is None
+    assert not parsed(model, options()).spec.is_constrained
+    given = parsed(model, constrained(json_schema="{}"))
+    assert given.spec.is_constrained
+    assert given.constraint == ("json_schema", "{}")
+    kind, text = parsed(model, constrained(choice=pb.Choice(values=["a.", "[é"]))).constraint or ("", "")
+    assert kind == "regex"
+    assert [letter for letter in ("a.", "[é", "a", "") if re.fullmatch(_in_python(text), letter)] == ["a.", "[é"]
+
+
+def _in_python(regex: str) -> str:
+    """Python writes \\x{e9} as \\u00e9."""
+    return re.sub(r"\\x\{(\w+)\}", lambda match: f"\\u{int(match[1], 16):04x}", regex)
+
+
+def test_a_model_without_an_end_token_has_no_constrained_answers(model: ServedModel) -> None:
+    with pytest.raises(InvalidRequest, match="has no end token"):
+        parsed(replace(model, end_token_ids=frozenset()), constrained(regex="a"))
 
 
 def test_ignore_eos_leaves_only_the_clients_own_stop_tokens(model: ServedModel) -> None:

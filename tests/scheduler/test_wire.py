@@ -30,6 +30,14 @@ def plan_message(plan: StepPlan) -> step_pb2.StepPlan:
     return message.plan
 
 
+def test_masks_lie_one_after_the_other_and_say_which_rows_they_are_of() -> None:
+    masks = [(0, bytes([1, 2, 3, 4])), (2, bytes([5, 6, 7, 8]))]
+    plan = StepPlan("w", 9, row_slots=[3, 1, 300], row_tokens=[1, 1, 1], row_samples=[True] * 3, masks=masks)
+    message = plan_message(plan)
+    assert list(np.frombuffer(message.rows.masked_row, "<u2")) == [0, 2]
+    assert message.rows.mask == bytes([1, 2, 3, 4, 5, 6, 7, 8])
+
+
 def test_a_decode_step_is_one_column_of_slots() -> None:
     plan = StepPlan("w", 9, row_slots=[3, 1, 300], row_tokens=[1, 1, 1], row_samples=[True] * 3)
     message = plan_message(plan)

@@ -65,6 +65,7 @@ EVENTS_OF_SEQUENCES = {
     "drain": ("RUNNING", "SWAPPED", "DONE"),
     "rates": ("RUNNING", "SWAPPED", "DONE"),
     "flush": ("WAITING", "RUNNING", "SWAPPED", "DONE"),
+    "masked": ("WAITING", "RUNNING", "SWAPPED"),
 }
 """An event meets every sequence of its request, or of its worker, or that waits. DONE: rows of ended ones in flight."""
 
@@ -91,6 +92,8 @@ PLANS = (
     "prefix found",
     "plan is full",
     "suspect alone",
+    "row with a mask",
+    "masked rows beside free ones",
 )
 """What plans may hold."""
 

@@ -46,6 +46,8 @@ class Fairness:
         for other in waiting:
             if other in fresh or other.faults or not is_new(other) or other.longest > worker.capacity:
                 continue
+            if other.lacks_mask:
+                continue
             self._passed[other] += sum(
                 new.request.account is other.request.account and other.order < new.order for new in fresh
             )

@@ -204,7 +204,9 @@ class Faults:
     def _join(self, kind: str) -> bool:
         world = self._world
         if len(world.stations) < 8:
-            world.add_station(f"late{len(world.stations)}", draw_paper(self._draw, holds=0)).dial()
+            world.add_station(
+                f"late{len(world.stations)}", draw_paper(self._draw, holds=0, has_masks=world.scenario.has_masks)
+            ).dial()
             return True
         return False
 

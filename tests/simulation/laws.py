@@ -146,6 +146,10 @@ def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
         yield "a slot has two rows, or another sequence's"
     if len(plan.rows) > 1 and any(sequence.faults for sequence in plan.rows):
         yield "a suspect is not alone in its plan"
+    sampled = zip(plan.rows, plan.row_samples, strict=True)
+    constrained = [i for i, (row, samples) in enumerate(sampled) if samples and row.request.spec.is_constrained]
+    if constrained != [place for place, _ in plan.masks]:
+        yield "a constrained row samples without a mask, or another one has one"
 
 
 def broken_by_request(core: Core, request: Request) -> Iterator[str]:

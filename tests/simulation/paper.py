@@ -53,6 +53,11 @@ def extend(state: int, token: int) -> int:
     return crc32(token.to_bytes(WIDTH, "little"), state)
 
 
+def mask_of(state: int) -> bytes:
+    """Stands for the mask of what may follow a history. It says which one it is, and forbids nothing."""
+    return state.to_bytes(WIDTH, "little")
+
+
 def checksum(tokens: Sequence[int]) -> int:
     return crc32(array("i", tokens).tobytes())
 
@@ -98,11 +103,12 @@ class Paper:
         max_context: int,
         needs_zeroed_pages: bool,
         can_fork: bool = True,
+        can_mask: bool = False,
     ) -> None:
         self.page_size = page_size
         self.num_device, self.num_host = device_pages, host_pages
         self.max_slots, self.max_step_tokens, self.max_context = max_slots, max_step_tokens, max_context
-        self.needs_zeroed_pages, self.can_fork = needs_zeroed_pages, can_fork
+        self.needs_zeroed_pages, self.can_fork, self.can_mask = needs_zeroed_pages, can_fork, can_fork and can_mask
         self.slots: dict[int, Slot] = {}
         self.reset()
 
@@ -116,7 +122,7 @@ class Paper:
     def hello(self, name: str, digest: bytes, protocol_major: int = 1) -> step_pb2.Hello:
         return step_pb2.Hello(
             protocol_major=protocol_major,
-            protocol_minor=int(self.can_fork),
+            protocol_minor=self.can_fork + self.can_mask,
             worker_id=name,
             weights_digest=digest,
             geometry=step_pb2.PageGeometry(page_size=self.page_size, page_bytes=64 * self.page_size, layout="paper"),
@@ -127,6 +133,7 @@ class Paper:
             max_context=self.max_context,
             vocab_size=VOCAB_SIZE,
             needs_zeroed_pages=self.needs_zeroed_pages,
+            max_prompt_scores=int(self.can_mask),
             batch_invariant=True,
         )
 
@@ -227,10 +234,13 @@ class Paper:
         if not names or len(set(names)) != len(names) or min(counts) < 1 or sum(counts) > self.max_step_tokens:
             raise Violation(f"rows of slots {names} compute {counts} tokens")
         self._check_writers(names, counts, made)
+        masks = self._masks(rows)
         tokens: list[int] = []
-        for name, count, num_samples in zip(names, counts, samples, strict=True):
+        for place, (name, count, num_samples) in enumerate(zip(names, counts, samples, strict=True)):
             slot = self.slots[name]
             self._compute(slot, count)
+            if masks.pop(place, num_samples and mask_of(slot.state)) != (num_samples and mask_of(slot.state)):
+                raise Violation("a row has the mask of another position, or needs none")
             if (num_samples > 0) != (slot.computed == slot.length):
                 raise Violation("a row samples too early, or not at all")
             drawn = [next(sampled) for _ in range(num_samples)]
@@ -241,7 +251,15 @@ class Paper:
                 tokens.append(self.slots[other].draw())
         if next(sampled, None) is not None:
             raise Violation("more slots are sampled than rows say")
+        if masks:
+            raise Violation("a mask has no row")
         return tokens
+
+    def _masks(self, rows: step_pb2.Rows) -> dict[int, bytes]:
+        masked = column("H", rows.masked_row)
+        if (masked and not self.can_mask) or len(rows.mask) != WIDTH * len(masked):
+            raise Violation("a worker is sent masks that it would misread")
+        return {place: rows.mask[i * WIDTH : (i + 1) * WIDTH] for i, place in enumerate(masked)}
 
     @staticmethod
     def _own(names: list[int], samples: list[int], made: dict[int, int]) -> list[int]:

@@ -39,6 +39,10 @@ class Scenario:
     """Tokens of the longest request, prompt and answer."""
     has_ends: bool
     """Some requests are cancelled, stopped or run out of time."""
+    has_masks: bool
+    """Some requests are constrained, and every worker can do that."""
+    mask_seconds: float
+    """What a mask takes, on average."""
     step_seconds: float
     turn_seconds: float
     faults: tuple[str, ...]
@@ -59,15 +63,19 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     settings = draw_settings(draw)
     if longest > 24:
         settings = replace(settings, max_tenant_share=1.0)
+    has_masks = draw.random() < 0.4
+    survivor = draw_paper(draw, holds=longest, share=settings.max_tenant_share, has_masks=has_masks)
     return Scenario(
         settings=settings,
+        has_masks=has_masks,
+        mask_seconds=step_seconds * draw.choice((0.01, 0.3, 3.0)),
         weather=Weather(
             rate=draw.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
             kinds=tuple(kind for kind in FRAME_FAULTS if draw.random() < 0.4),
             latency=draw.choice((0.0001, 0.002, 0.01)),
         ),
-        survivor=draw_paper(draw, holds=longest, share=settings.max_tenant_share),
-        others=[draw_paper(draw, holds=0) for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3, 7)))],
+        survivor=survivor,
+        others=[draw_paper(draw, holds=0, has_masks=has_masks) for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3, 7)))],
         survivor_joins_at=draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         longest=longest,
         has_ends=draw.random() < 0.6 and not is_liveness,
@@ -104,8 +112,8 @@ def draw_settings(draw: Random) -> Settings:
     )
 
 
-def draw_paper(draw: Random, *, holds: int, share: float = 1.0) -> Paper:
-    """A pool of 4 to 64 pages that holds at least one sequence of `holds` tokens."""
+def draw_paper(draw: Random, *, holds: int, has_masks: bool, share: float = 1.0) -> Paper:
+    """A pool of 4 to 64 pages that holds at least one sequence of `holds` tokens. `has_masks`: it knows what these are."""
     page_size = draw.choice((1, 1, 2, 3, 4))
     least = max(4, ceil(-(-holds // page_size) / share))
     pages = draw.choice((least, least, min(64, least + least // 3), draw.randint(least, max(64, least))))
@@ -117,7 +125,8 @@ def draw_paper(draw: Random, *, holds: int, share: float = 1.0) -> Paper:
         max_step_tokens=draw.choice((3, 8, 64)),
         max_context=draw.choice((max(holds, 12), 4096, 4096)),
         needs_zeroed_pages=draw.random() < 0.25,
-        can_fork=draw.random() < 0.85,
+        can_fork=has_masks or draw.random() < 0.85,
+        can_mask=has_masks,
     )
 
 
@@ -165,6 +174,7 @@ class Arrivals:
             salt=draw.choice(("", "", "other")),
             deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
             queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
+            is_constrained=scenario.has_masks and draw.random() < 0.5,
         )
 
     def _fate(self, arrives_at: float) -> Fate:

@@ -147,7 +147,9 @@ class WatchedCore(Core):
         if isinstance(event, events.Tick):
             return self._tick(event, now)
         workers: Iterable[Worker] = self.workers.values()
-        if not isinstance(event, events.Flush | events.Pin | events.Unpin):
+        if isinstance(event, events.Masked):
+            workers = self._of_request(event.request, "masked")
+        elif not isinstance(event, events.Flush | events.Pin | events.Unpin):
             workers = self._before(event)
         elif isinstance(event, events.Flush):
             for worker in workers:
@@ -320,6 +322,8 @@ class WatchedCore(Core):
             ("prefix found", any(new.num_computed for new in plan.new_slots)),
             ("plan is full", plan.full),
             ("suspect alone", plan.rows and plan.rows[0].faults),
+            ("row with a mask", plan.masks),
+            ("masked rows beside free ones", 0 < len(plan.masks) < sum(map(bool, plan.row_samples))),
         ):
             if happened:
                 self.coverage.seen(what)

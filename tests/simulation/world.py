@@ -20,7 +20,7 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
-from tests.simulation.paper import VOCAB_SIZE, Paper
+from tests.simulation.paper import VOCAB_SIZE, Paper, checksum, mask_of
 from tests.simulation.scenario import Arrivals, Fate, draw_scenario
 from tests.simulation.station import HELLO_SECONDS, RESTART_SECONDS, SILENT_SECONDS, Station
 from tests.simulation.timeline import Timeline
@@ -175,8 +175,17 @@ class World:
             return core.submit(spec, now)
 
         self.post(submit)
+        for branch in range(spec.n if spec.is_constrained else 0):
+            self._mask(spec, branch, 0, checksum(spec.prompt))
         if fate.cancelled_after is not None:
             self.timeline.after(fate.cancelled_after, lambda: self.cancel(spec.id))
+
+    def _mask(self, spec: RequestSpec, branch: int, position: int, state: int) -> None:
+        """Masks come late, sometimes after later ones, sometimes twice."""
+        masked = events.Masked(spec.id, branch, position, mask_of(state))
+        for _ in range(self._draw.choice((1, 1, 1, 2))):
+            seconds = self.scenario.mask_seconds * self._draw.expovariate(1.0)
+            self.timeline.after(seconds, lambda: self.post(lambda core, now: core.apply(masked, now)))
 
     def ask_briefly(self) -> str:
         """A request that is about to be cancelled."""
@@ -207,7 +216,10 @@ class World:
         self.core.undelivered = []
         for output in outputs:
             if isinstance(output, Committed):
-                fate = self._fates[output.request]
+                spec, fate = self._specs[output.request], self._fates[output.request]
+                if spec.is_constrained:
+                    state = self.oracle.asked[output.request].branches[output.branch].state
+                    self._mask(spec, output.branch, output.position + 1, state)
                 if fate.stopped_after is not None and output.position + 1 == fate.stopped_after:
                     self.stop(output.request, output.branch, fate.stopped_after - fate.stopped_by)
 
@@ -251,7 +263,12 @@ class World:
             chunk = 1
         tokens = sum(spec.n * (-(-len(spec.prompt) // chunk) + (spec.max_tokens or 1)) for spec in left)
         failures = settings.max_faults * sum(spec.n for spec in left if spec.id in self.poisonous)
-        step = 1.5 * scenario.step_seconds + 4 * scenario.weather.latency + 4 * scenario.turn_seconds
+        step = (
+            1.5 * scenario.step_seconds
+            + (3 * scenario.mask_seconds if scenario.has_masks else 0.0)
+            + 4 * scenario.weather.latency
+            + 4 * scenario.turn_seconds
+        )
         return STEPS_PER_TOKEN * step * (tokens + 10) * (1 + failures) + failures * 2 * RESTART_SECONDS
 
     def _before_turn(self) -> None:

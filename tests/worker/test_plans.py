@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -59,6 +59,13 @@ def changed(message: wire.NewSlots, **columns: bytes) -> wire.NewSlots:
 
 def float32(value: float) -> bytes:
     return np.array([value], "<f4").tobytes()
+
+
+def masked(*places: int, mask: bytes | None = None, samples: Sequence[int] | None = None) -> wire.Rows:
+    """A row for each of the first two slots, and masks of ten words (320 tokens) for the rows at these places."""
+    made = rows({0: 1, 1: 10}, samples)
+    made.masked_row, made.mask = uint16(*places), bytes(40 * len(places)) if mask is None else mask
+    return made
 
 
 NEW = new_slots({2: [5, 6, 7]})
@@ -124,6 +131,13 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
         {"rows": wire.Rows(slot=uint16(0), num_samples=uint16(2), sample_slot=uint16(0, 0))},
         "rows.sample_slot names something twice",
     ),
+    "mask of no row": ({"rows": masked(2)}, "rows.masked_row lies in 0..1"),
+    "mask twice": ({"rows": masked(1, 1)}, "rows.masked_row does not ascend"),
+    "mask of a row that samples nothing": ({"rows": masked(0, samples=[0, 1])}, "names a row that samples nothing"),
+    "masks of unequal length": ({"rows": masked(0, 1, mask=bytes(12))}, "12 bytes, which are no 2 masks"),
+    "half a word of a mask": ({"rows": masked(0, mask=bytes(6))}, "6 bytes, which are no 1 masks"),
+    "mask without rows": ({"rows": masked(mask=bytes(4))}, "4 bytes, which are no 0 masks"),
+    "mask of more tokens than there are": ({"rows": masked(0, mask=bytes(44))}, "a mask has 11 words, more than 320"),
     "columns of unequal length": (
         {"rows": wire.Rows(slot=uint16(0, 1), num_tokens=int32(1))},
         "columns of rows have 2, 1, 2 elements",

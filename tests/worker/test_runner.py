@@ -52,6 +52,52 @@ def test_a_steady_decode_plan_carries_a_slot_and_nothing_else(make_runner: Make)
     assert driver.runner.counters.tokens_sampled == 2
 
 
+def masks(*allowed: set[int]) -> bytes:
+    """A bit a token, of a vocabulary of 320."""
+    return b"".join(sum(1 << token for token in tokens).to_bytes(40, "little") for tokens in allowed)
+
+
+def test_masked_rows_draw_what_their_masks_allow_and_the_others_what_they_always_do(make_runner: Make) -> None:
+    prompts = {slot: PROMPT[slot : slot + 9] for slot in range(4)}
+    sampling = {"temperature": 2.0, "repetition_penalty": 1.3, "top_p": 0.9}
+
+    def drawn(**masked: bytes) -> list[list[int]]:
+        driver = Driver(make_runner())
+        first = rows(dict.fromkeys(prompts, 9), [1, 0, 1, 1])
+        first.num_tokens = int32(9, 4, 9, 9)
+        pages = growth({slot: driver.take(2) for slot in prompts})
+        out = [driver.send(new_slots=new_slots(prompts, sampling=sampling), growth=pages, rows=first)]
+        second = rows(dict.fromkeys(prompts, 1), [1, 0, 1, 1])
+        for name, value in masked.items():
+            setattr(second, name, value)
+        out.append(driver.send(rows=second))
+        out.append(driver.send(rows=rows({0: 1, 2: 1, 3: 1})))
+        return out
+
+    free = drawn()
+    some = {7, 8, 300, 319}
+    both = drawn(masked_row=uint16(0, 3), mask=masks({5}, some))
+    assert both[0] == free[0]
+    assert both[1][:2] == [5, free[1][1]]
+    assert both[1][2] in some
+    assert both[2][1] == free[2][1], "masks do not outlast their step"
+    short = drawn(masked_row=uint16(2), mask=masks({5})[:4])
+    assert short[1] == [free[1][0], 5, free[1][2]], "what a mask does not reach is forbidden"
+
+
+def test_forks_draw_from_the_mask_of_the_row_that_they_fork_from(make_runner: Make) -> None:
+    driver = Driver(make_runner())
+    first = wire.Rows(slot=uint16(0), num_tokens=int32(37), num_samples=uint16(3), sample_slot=uint16(0, 1, 2))
+    first.masked_row, first.mask = uint16(0), masks({5, 6, 7})
+    forks = wire.Forks(source=uint16(0, 0), target=uint16(1, 2), branch=uint16(1, 2), seed=bytes(16))
+    pages = growth({0: driver.take(3)})
+    out = driver.send(
+        new_slots=new_slots({0: PROMPT}, sampling={"temperature": 5.0}), growth=pages, forks=forks, rows=first
+    )
+    assert len(out) == 3
+    assert {*out} <= {5, 6, 7}
+
+
 def test_rows_of_many_slots_answer_as_each_would_alone(make_runner: Make) -> None:
     prompts = {slot: PROMPT[slot : slot + 5 + 4 * slot] for slot in range(6)}
     truth = [Driver(make_runner(invariant=True)).generate(prompt, 4) for prompt in prompts.values()]

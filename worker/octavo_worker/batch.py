@@ -72,6 +72,7 @@ class Rows:
     """What is computed. `sample_slot` holds the slots of all rows one after the other.
 
     `num_best` log-probabilities are asked for beside those of the tokens at `score_position` of `score_slot`.
+    `masked`: places among the rows of those that have a mask; `mask` int32 [masked rows, words].
     """
 
     slot: Array
@@ -81,6 +82,15 @@ class Rows:
     score_slot: Array
     score_position: Array
     num_best: int
+    masked: Array
+    mask: Array
+
+    @property
+    def masks_of_samples(self) -> Array:
+        """[samples] which mask each is drawn by; -1: none."""
+        which = np.full(len(self.slot), -1)
+        which[self.masked] = np.arange(len(self.masked))
+        return np.repeat(which, self.num_samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +230,17 @@ def read_rows(message: step_pb2.Rows) -> Rows:
     score_slot = column(message.score_slot, UINT16, "rows.score_slot")
     score_position = column(message.score_position, INT32, "rows.score_position")
     same_length("rows.score_slot and rows.score_position", score_slot, score_position)
-    return Rows(slot, num_tokens, num_samples, sample_slot, score_slot, score_position, message.num_best)
+    scored = score_slot, score_position, message.num_best
+    return Rows(slot, num_tokens, num_samples, sample_slot, *scored, *read_masks(message))
+
+
+def read_masks(message: step_pb2.Rows) -> tuple[Array, Array]:
+    """Which rows have a mask, and the masks."""
+    masked = column(message.masked_row, UINT16, "rows.masked_row")
+    words = len(message.mask) // (len(masked) or 1) // INT32.itemsize
+    if len(message.mask) != len(masked) * words * INT32.itemsize:
+        raise refuse(f"rows.mask has {len(message.mask)} bytes, which are no {len(masked)} masks of one length")
+    return masked, np.frombuffer(message.mask, INT32).reshape(len(masked), words)
 
 
 def write_result(

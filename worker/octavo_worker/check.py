@@ -12,6 +12,7 @@ from octavo_kernels.ops import MOST_LOGPROBS
 from octavo_worker.batch import Forks, Growth, Moves, NewSlots, Plan, Rows, refuse
 from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.limits import MOST_BIASES, MOST_PROMPT_SCORES, Limits
+from octavo_worker.masks import TOKENS_PER_WORD
 from octavo_worker.slots import Array, Counts, Slots
 
 
@@ -155,6 +156,7 @@ def check_rows(rows: Rows, forks: Forks, draft: Counts, slots: Slots, limits: Li
     check_samples(rows, end, forks, draft, slots)
     if len(rows.score_slot):
         check_scores(rows, end, draft, slots)
+    check_masks(rows, limits)
 
 
 def check_samples(rows: Rows, end: Array, forks: Forks, draft: Counts, slots: Slots) -> None:
@@ -198,3 +200,13 @@ def owners(rows: Rows, max_slots: int) -> Array:
     owner[rows.sample_slot] = np.repeat(np.arange(len(rows.slot)), rows.num_samples)
     owner[rows.slot] = np.arange(len(rows.slot))
     return owner
+
+
+def check_masks(rows: Rows, limits: Limits) -> None:
+    within("rows.masked_row", rows.masked, 0, len(rows.slot) - 1)
+    if (np.diff(rows.masked) <= 0).any():
+        raise refuse("rows.masked_row does not ascend")
+    if not rows.num_samples[rows.masked].all():
+        raise refuse("rows.masked_row names a row that samples nothing")
+    if rows.mask.shape[1] * TOKENS_PER_WORD >= limits.vocab_size + TOKENS_PER_WORD:
+        raise refuse(f"a mask has {rows.mask.shape[1]} words, more than {limits.vocab_size} tokens need")

@@ -1,6 +1,6 @@
 """A decoder of the Llama family, written once over `Ops`: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
-from octavo_kernels.ops import Array, Ops, Sampling, Step
+from octavo_kernels.ops import Array, Masks, Ops, Sampling, Step
 
 from octavo_worker.architecture import Architecture
 from octavo_worker.rope import tables
@@ -43,6 +43,7 @@ class Decoder:
         activations: Activations,
         *,
         step: Step,
+        masks: Masks,
         sampling: Sampling,
         pool: Array,
         sampled: Array,
@@ -52,7 +53,8 @@ class Decoder:
     ) -> None:
         """`vocabulary`: rows of the head that are tokens; none of the others is ever sampled."""
         self.weights, self.ops, self.activations = weights, ops, activations
-        self.step, self.sampling, self.pool, self.sampled, self.scores = step, sampling, pool, sampled, scores
+        self.step, self.masks, self.sampling, self.pool = step, masks, sampling, pool
+        self.sampled, self.scores = sampled, scores
         angles = tables(weights.rope_frequencies, max_context, weights.architecture.rope.magnitude)
         self.cos, self.sin = map(ops.share, angles)
         self.logits = activations.logits[:, :vocabulary]
@@ -69,6 +71,7 @@ class Decoder:
             self.feed_forward(layer)
         self.head()
         self.ops.bias_logits(self.logits, self.sampling, self.step, self.biased_logits)
+        self.ops.mask_logits(self.logits, self.masks, self.step)
         self.ops.sample(self.logits, self.sampling, self.step, self.sampled)
         self.ops.logprobs(self.logits, self.sampling, self.step, *self.scores)
 

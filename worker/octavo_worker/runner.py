@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from octavo_kernels.ops import MOST_LOGPROBS, Fetched, Geometry, Ops
 
+from octavo_worker import masks
 from octavo_worker.architecture import Architecture
 from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, pairs, read_plan, write_hello, write_result
 from octavo_worker.cache import open_cache
@@ -84,10 +85,8 @@ class Runner:
         group: Group = ALONE,
     ) -> None:
         self.config, self.precision, self.ops = config, precision, ops
-        self.counters, self.rates = Counters(), Rates()
-        self.last_step = 0
-        self.finished = 0.0  # seconds: when the last result was taken
-        self.swap_seconds = 0.0  # of results taken
+        self.counters, self.rates, self.last_step = Counters(), Rates(), 0
+        self.finished = self.swap_seconds = 0.0  # when the last result was taken; what moves took, of results taken
         self.slots = Slots(
             max_slots=config.max_slots,
             max_context=max_context,
@@ -96,11 +95,13 @@ class Runner:
             copied=ops.copied,
         )
         self.step = new_step(self.slots, geometry, config.max_step_tokens)
+        self.masks = masks.new_masks(config.max_slots, weights.architecture.vocab)
         self.sampled = np.zeros(config.max_slots, np.int32)
         head_rows = head_rows_of(config.max_slots)
         self.scores = [np.zeros(head_rows * SCORE_WIDTH, dtype) for dtype in (np.float32, np.int32)]
         shares = {
             "step": shared(self.step, ops.share),
+            "masks": masks.shared(self.masks, ops.share),
             "sampling": self.slots.sampling(ops.share),
             "sampled": ops.share(self.sampled),
             "scores": tuple(ops.share(each).reshape(head_rows, SCORE_WIDTH) for each in self.scores),
@@ -174,6 +175,7 @@ class Runner:
         if self.cache.moving:
             self.cache.settle(self.slots.table[rows.slot])
         fill(self.step, rows, self.slots)
+        masks.fill(self.masks, rows, self.step, self.slots)
         self.decoder.replay()
         advance(rows, self.slots)
         self.counters.tokens_computed += self.step.num_tokens

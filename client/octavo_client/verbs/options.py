@@ -1,10 +1,12 @@
 """Flags that several verbs share."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from octavo_client.addresses import DEFAULT_ADDRESS
 from octavo_client.client import AsyncClient
+from octavo_client.errors import ConfigError
 from octavo_client.params import SamplingParams
 from octavo_client.sync import Client
 
@@ -58,6 +60,25 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag, type=kind, help=text)
     group.add_argument("--stop", action="append", metavar="TEXT", help="ends the answer; may be given several times")
     group.add_argument("--ignore-eos", action="store_true", help="go on past the model's end token")
+    group = parser.add_argument_group("shape of the answer, one of these").add_mutually_exclusive_group()
+    group.add_argument(
+        "--json-schema", metavar="FILE", help="the answer is JSON that satisfies the schema in this file"
+    )
+    group.add_argument("--regex", metavar="PATTERN", help="the answer matches this regular expression")
+    group.add_argument(
+        "--grammar", metavar="FILE", help="the answer is a text of the grammar in this file (Lark syntax)"
+    )
+    group.add_argument(
+        "--choice", action="append", metavar="TEXT", help="the answer is one of these; given several times"
+    )
+
+
+def _read(file: str | None) -> str | None:
+    """What stands in it. Raises ConfigError."""
+    try:
+        return None if file is None else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
 
 
 def sampling_params(args: argparse.Namespace) -> SamplingParams:
@@ -66,6 +87,10 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
     given = {name: value for name in names if (value := getattr(args, name)) is not None}
     return SamplingParams(
         **{**SERVER_DEFAULTS, "temperature": 0.0, "max_tokens": None, **given},
+        json_schema=_read(args.json_schema),
+        regex=args.regex,
+        grammar=_read(args.grammar),
+        choice=args.choice,
         stop=args.stop,
         ignore_eos=args.ignore_eos,
     )

@@ -10,7 +10,7 @@ from octavo_kernels.cpu import library as c
 from octavo_kernels.cpu.memory import address, matrix, new_buffer, new_pool
 from octavo_kernels.cpu.tape import Team
 from octavo_kernels.cpu.weights import pack_weight, packed, unpack
-from octavo_kernels.ops import BIAS_WORDS, Array, Geometry, Ops, Sampling, Step, Weight
+from octavo_kernels.ops import BIAS_WORDS, Array, Geometry, Masks, Ops, Sampling, Step, Weight
 from octavo_kernels.prompt import prompt
 
 LAYOUT = "cpu.16"
@@ -151,6 +151,10 @@ def on_logits(team: Team) -> dict[str, Callable[..., Any]]:
             out,
         )
 
+    def mask_logits(logits: Array, masks: Masks, step: Step) -> None:
+        where = (address(masks.rows), address(masks.row), address(masks.bits))
+        team.do("mask_logits", c.MaskLogits(matrix(logits), *where, int(masks.bits.shape[1])), logits, masks)
+
     def sample(logits: Array, sampling: Sampling, step: Step, out: Array) -> None:
         columns, arrays = sampling_of(sampling), step_of(step)
         check_vocabulary(logits)
@@ -164,7 +168,7 @@ def on_logits(team: Team) -> dict[str, Callable[..., Any]]:
         arguments = c.Logprobs(matrix(logits), *where, values.shape[1] - 1)
         team.do("logprobs", arguments, logits, sampling, columns, arrays, step, values, ids)
 
-    return {"bias_logits": bias_logits, "sample": sample, "logprobs": logprobs}
+    return {"bias_logits": bias_logits, "mask_logits": mask_logits, "sample": sample, "logprobs": logprobs}
 
 
 def check_vocabulary(logits: Array) -> None:

@@ -23,6 +23,7 @@ OPERATIONS = (
     "attention",
     "silu_mul",
     "bias_logits",
+    "mask_logits",
     "sample",
     "logprobs",
     "move_pages",
@@ -172,6 +173,16 @@ class BiasLogits(ctypes.Structure):
         ("sampling", POINTER(SamplingArrays)),
         ("step", POINTER(StepArrays)),
         ("out", Matrix),
+    )
+
+
+class MaskLogits(ctypes.Structure):
+    _fields_ = (
+        ("logits", Matrix),
+        ("rows", c_void_p),
+        ("row", c_void_p),
+        ("bits", c_void_p),
+        ("words", c_int64),
     )
 
 

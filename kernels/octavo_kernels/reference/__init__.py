@@ -6,7 +6,7 @@ import torch
 
 from octavo_kernels.ops import Ops
 from octavo_kernels.prompt import prompt
-from octavo_kernels.reference import attention, bias, dense, groups, logprobs, memory, pages, sampling
+from octavo_kernels.reference import attention, bias, dense, groups, logprobs, masks, memory, pages, sampling
 
 TILE = 16  # rows of every operation in the invariant mode
 
@@ -48,6 +48,7 @@ def build(invariant: bool, threads: int) -> Ops:
         silu_mul=dense.tiled_silu_mul(TILE) if invariant else dense.silu_mul,
         bias_logits=bias.bias_logits,
         sample=sampling.sample_one_by_one if invariant else sampling.sample,
+        mask_logits=masks.mask_logits,
         logprobs=logprobs.logprobs,
         zero_pages=pages.zero_pages,
         **prompt(pages.move_pages),

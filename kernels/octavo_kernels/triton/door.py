@@ -11,6 +11,7 @@ from octavo_kernels.triton.device import Device
 from octavo_kernels.triton.graphs import capture
 from octavo_kernels.triton.launcher import Launcher
 from octavo_kernels.triton.linear import Linear
+from octavo_kernels.triton.masks import Masks
 from octavo_kernels.triton.mirror import Mirror
 from octavo_kernels.triton.moves import Moves
 from octavo_kernels.triton.pages import Pages
@@ -54,6 +55,7 @@ def open_door(device: Device, *, invariant: bool = False) -> Ops:
         attention=attention.attention,
         silu_mul=dense.silu_mul,
         bias_logits=sampler.bias_logits,
+        mask_logits=Masks(launcher).mask_logits,
         sample=sampler.sample,
         logprobs=sampler.logprobs,
         **between_steps(device),

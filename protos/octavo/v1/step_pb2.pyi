@@ -208,7 +208,7 @@ class Forks(_message.Message):
     def __init__(self, source: _Optional[bytes] = ..., target: _Optional[bytes] = ..., branch: _Optional[bytes] = ..., seed: _Optional[bytes] = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("slot", "num_tokens", "num_samples", "sample_slot", "score_slot", "score_position", "num_best")
+    __slots__ = ("slot", "num_tokens", "num_samples", "sample_slot", "score_slot", "score_position", "num_best", "masked_row", "mask")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -216,6 +216,8 @@ class Rows(_message.Message):
     SCORE_SLOT_FIELD_NUMBER: _ClassVar[int]
     SCORE_POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_BEST_FIELD_NUMBER: _ClassVar[int]
+    MASKED_ROW_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
     slot: bytes
     num_tokens: bytes
     num_samples: bytes
@@ -223,7 +225,9 @@ class Rows(_message.Message):
     score_slot: bytes
     score_position: bytes
     num_best: int
-    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_samples: _Optional[bytes] = ..., sample_slot: _Optional[bytes] = ..., score_slot: _Optional[bytes] = ..., score_position: _Optional[bytes] = ..., num_best: _Optional[int] = ...) -> None: ...
+    masked_row: bytes
+    mask: bytes
+    def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_samples: _Optional[bytes] = ..., sample_slot: _Optional[bytes] = ..., score_slot: _Optional[bytes] = ..., score_position: _Optional[bytes] = ..., num_best: _Optional[int] = ..., masked_row: _Optional[bytes] = ..., mask: _Optional[bytes] = ...) -> None: ...
 
 class StepPlan(_message.Message):
     __slots__ = ("step", "full", "freed_slot", "swap_out", "swap_in", "copy", "zero", "new_slots", "growth", "forks", "rows")

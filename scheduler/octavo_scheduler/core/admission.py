@@ -47,7 +47,7 @@ class Admission:
         for sequence in self.candidates():
             if not self._has_place(room):
                 return
-            if sequence.faults or not serves(self.worker, sequence):
+            if sequence.faults or sequence.lacks_mask or not serves(self.worker, sequence):
                 continue
             if self.better_place(sequence, room) is not None:
                 if sequence.deferred_at is None:
@@ -147,8 +147,8 @@ class Admission:
         return bool(self.worker.free_slots) and fits and self.is_placed_here(sequence, room)
 
     def is_placed_here(self, sequence: Sequence, room: int) -> bool:
-        """Whether this worker can serve it, and leaves it to no other."""
-        return serves(self.worker, sequence) and self.better_place(sequence, room) is None
+        """Whether it can go on, and this worker can serve it and leaves it to no other."""
+        return not sequence.lacks_mask and serves(self.worker, sequence) and self.better_place(sequence, room) is None
 
     def better_place(self, sequence: Sequence, room: int) -> Place | None:
         """The worker to which this one leaves the sequence, or None: it lies swapped out here, or is placed here."""

@@ -17,7 +17,7 @@ def unholdable(present: Iterable[Worker], spec: RequestSpec) -> Refused | None:
     if not workers or any(longest <= worker.capacity for worker in able):
         return None
     if not able:
-        return Refused(spec.id, "NO_WORKER", "the workers are of a version without log-probabilities and biases")
+        return Refused(spec.id, "NO_WORKER", "the workers are of a version that does not know what this asks for")
     best = max(able, key=lambda worker: worker.capacity)
     share = (
         "" if best.tenant_pages == best.device.num_usable else f", of which one tenant may have {best.tenant_pages},"

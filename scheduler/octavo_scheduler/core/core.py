@@ -100,6 +100,8 @@ class Core:
         match event:
             case events.StepDone():
                 return self._step_done(event)
+            case events.Masked():
+                return self.registry.note_mask(event)
             case events.Tick():
                 if (doubtful := self.auditor.tick(self.workers, now)) is not None:
                     self._start_over(doubtful)
@@ -125,9 +127,7 @@ class Core:
             case events.Resume():
                 self.workers[event.worker].move(WorkerMove.RESUME)
             case events.Rates():
-                worker = self.workers[event.worker]
-                worker.copy_rate = event.copy_bytes_per_second or worker.copy_rate
-                worker.prefill_rate = event.prefill_tokens_per_second or worker.prefill_rate
+                self.workers[event.worker].note_rates(event.copy_bytes_per_second, event.prefill_tokens_per_second)
         return []
 
     def _step_done(self, event: events.StepDone) -> list[Output]:

@@ -101,6 +101,8 @@ class Draft:
         self.worker.held_tokens += num_tokens
         self.budget -= num_tokens
         request = sequence.request
+        if samples and request.spec.is_constrained:
+            plan.masks.append((len(plan.rows) - 1, request.masks[sequence.branch][1]))
         if samples and not request.is_answered and request.num_unborn:
             self._branch_off(sequence, num_tokens)
 

@@ -24,7 +24,7 @@ class Joined:
     can_fork: bool = True
     """Older workers cannot take pages off a table, which a branch needs that copies a page before it writes."""
     max_prompt_scores: int = 0
-    """Prompt tokens of a step whose log-probabilities it tells; 0: an older worker, which knows no biases either."""
+    """Prompt tokens of a step whose log-probabilities it tells; 0: an older worker, which knows neither biases nor masks."""
     kernels: str = ""
     kv_dtype: str = ""
     copy_bytes_per_second: float = 0.0
@@ -85,6 +85,19 @@ class Nack:
 
 
 @dataclass(frozen=True)
+class Masked:
+    """Which tokens may come at this position of a constrained branch: `mask` as it travels to the workers.
+
+    None: nobody can say, so the request cannot go on. What comes late, twice or out of order does no harm.
+    """
+
+    request: str
+    branch: int
+    position: int
+    mask: bytes | None = None
+
+
+@dataclass(frozen=True)
 class Rates:
     """Measured speeds of a worker: swap copies in bytes/s, prefill in tokens/s."""
 
@@ -119,7 +132,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Joined | Lost | Drain | Resume | StepDone | Nack | Rates | Flush | Pin | Unpin | Tick
+Event = Joined | Lost | Drain | Resume | StepDone | Masked | Nack | Rates | Flush | Pin | Unpin | Tick
 
 
 class Started(NamedTuple):

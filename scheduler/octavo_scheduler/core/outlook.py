@@ -70,6 +70,8 @@ class Outlook:
             return f"{worker.id} is {worker.state.name.lower()}"
         if is_waiting and sequence.longest > worker.capacity:
             return f"{worker.id} can hold {worker.capacity} tokens, and it may become {sequence.longest} long"
+        if sequence.lacks_mask:
+            return "what may come next in its answer is being worked out"
         if sequence.faults:
             return self._suspect(sequence)
         room = self._after_running()
@@ -235,6 +237,8 @@ class Outlook:
         eager = [
             s for s in worker.running if s.uncomputed and not s.faults and not (s.is_evicting and s.rows_in_flight)
         ]
+        if worker.is_gathering(eager):
+            eager = []
         for sequence in sorted(eager, key=lambda s: (s.is_evicting, s.uncomputed > 1)):
             num_tokens = room.take_row(sequence, sequence.planned, min(sequence.uncomputed, self.max_chunk))
             if not num_tokens:

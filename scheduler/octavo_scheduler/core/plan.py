@@ -36,6 +36,8 @@ class StepPlan:
     """Whose tokens, and at which places of their histories, have their log-probabilities told."""
     num_best: int = 0
     """Most likely tokens that are told with each of these."""
+    masks: list[tuple[int, bytes]] = field(default_factory=list)
+    """(place among the rows, mask) of constrained rows that sample."""
     arrivals: list["Arrival"] = field(default_factory=list)
     """What can be found once the plan is done; stays in the core, like `rows`."""
     rows: list[Sequence] = field(default_factory=list)

@@ -2,7 +2,8 @@
 
 One rule decides it: each sequence's computed tokens catch up with its known tokens within the step's token budget. Prefill,
 chunked prefill, decode and recomputation after a drop are all this rule. Order: running rows first (those one token
-behind before those with more to catch up, so that a long prompt never holds up a stream), then admissions.
+behind before those with more to catch up, so that a long prompt never holds up a stream), then admissions. A constrained
+row whose mask is not there sits out; where only such rows run, they wait for each other (`Worker.is_gathering`).
 """
 
 from octavo_scheduler.core.admission import Admission
@@ -72,6 +73,13 @@ class Planner:
                 continue
             else:
                 (decoding if behind == 1 else catching_up).append((sequence, behind))
+        if self.worker.is_gathering(
+            (
+                *(sequence for sequence, _ in (*decoding, *catching_up)),
+                *(s for s in evicting if s.uncomputed and not (s.faults or s.rows_in_flight)),
+            )
+        ):
+            return
         for sequence, behind in (*decoding, *catching_up):
             if sequence.state is SequenceState.RUNNING and not sequence.is_evicting and draft.budget:
                 draft.row(sequence, behind)

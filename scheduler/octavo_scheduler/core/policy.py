@@ -206,8 +206,9 @@ def warmth(worker: Worker, sequence: Sequence) -> int:
 def jumped_by(worker: Worker, sequence: Sequence, started: Container[Sequence] = ()) -> list[Sequence]:
     """The older ones of its tenant and class that a new sequence, just admitted by the worker, was preferred to.
 
+    Those without a mask were not: they could not start.
     `started`: those that are thought to have left the line, too.
     """
     capacity = worker.capacity
     left = (s for s in sequence.request.account.line if s.longest <= capacity and s not in started)
-    return [other for other in islice(left, WARM_BAND) if other.order < sequence.order]
+    return [other for other in islice(left, WARM_BAND) if other.order < sequence.order and not other.lacks_mask]

@@ -6,7 +6,7 @@ from math import inf
 
 from octavo_scheduler.core.capacity import unholdable
 from octavo_scheduler.core.counters import Counters
-from octavo_scheduler.core.events import Finished, Output, Refused
+from octavo_scheduler.core.events import Finished, Masked, Output, Refused
 from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import REQUEST_MOVES, RequestMove, RequestState, SequenceMove, SequenceState, move
@@ -58,6 +58,17 @@ class Registry:
                 self.end(sequence.request, FinishReason.FAILED)
                 outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
         return outputs
+
+    def note_mask(self, masked: Masked) -> list[Output]:
+        """The latest position counts; a request of which nobody can say what comes next ends."""
+        request = self.requests.get(masked.request)
+        if request is None:
+            return []
+        if masked.mask is None:
+            return self.end(request, FinishReason.NO_MASK)
+        if masked.position >= request.masks.get(masked.branch, (0, b""))[0]:
+            request.masks[masked.branch] = masked.position, masked.mask
+        return []
 
     @property
     def next_deadline(self) -> float:

@@ -75,11 +75,14 @@ class RequestSpec:
     """The same for the tokens of the prompt."""
     num_scored: int = 0
     """Prompt tokens of which that is known already."""
+    is_constrained: bool = False
+    """Each token is drawn from a mask, which comes as an event and without which no token is drawn."""
 
     @property
     def needs_options(self) -> bool:
         """Whether workers of before protocol 1.2 cannot serve it."""
-        return self.logprobs is not None or self.prompt_logprobs is not None or self.sampling.biases != NO_BIASES
+        is_told = self.logprobs is not None or self.prompt_logprobs is not None
+        return is_told or self.is_constrained or self.sampling.biases != NO_BIASES
 
     @property
     def trunk(self) -> int:
@@ -101,6 +104,8 @@ class FinishReason(Enum):
     """The model's logits were NaN or infinite."""
     NO_MEMORY = auto()
     """Its steps ran out of memory, however small they were."""
+    NO_MASK = auto()
+    """Of a constrained answer nobody can say what may come next."""
 
 
 @dataclass(eq=False, slots=True)
@@ -124,6 +129,8 @@ class Request:
     num_scored: int = 1
     """Prompt tokens whose log-probabilities are told, if they are asked for; the first has none."""
     sequences: "list[Sequence]" = field(default_factory=list)
+    masks: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """Of a constrained request, for each branch: the latest position whose mask is known, and that mask."""
 
     @property
     def num_unborn(self) -> int:
@@ -195,11 +202,29 @@ class Sequence:
         return len(self.tokens) - self.num_prompt
 
     @property
+    def is_long_enough(self) -> bool:
+        """Whether the next token would be one too many."""
+        return self.max_tokens is not None and self.num_generated + self.pending >= self.max_tokens
+
+    @property
     def uncomputed(self) -> int:
-        """Known tokens that no plan has computed yet; 0 when the next token would be one too many."""
+        """Known tokens that no plan has computed yet; 0 when the next token would be one too many, or lacks its mask.
+
+        Asked for each row of each step, so that calls count.
+        """
         if self.max_tokens is not None and self.num_generated + self.pending >= self.max_tokens:
             return 0
+        if self.request.spec.is_constrained and self.lacks_mask:
+            return 0
         return len(self.tokens) + self.pending - self.planned
+
+    @property
+    def lacks_mask(self) -> bool:
+        """Whether it is constrained and what may come next is not known, which takes all tokens before it."""
+        if not self.request.spec.is_constrained:
+            return False
+        known = self.request.masks.get(self.branch)
+        return known is None or known[0] != self.num_generated + self.pending
 
     @property
     def longest(self) -> int:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from octavo_scheduler.core.appetite import Appetite
@@ -80,6 +81,11 @@ class Worker:
         self.copy_rate = self.joined.copy_bytes_per_second or self.settings.copy_bytes_per_second
         self.prefill_rate = self.joined.prefill_tokens_per_second or self.settings.prefill_tokens_per_second
 
+    def note_rates(self, copy_rate: float, prefill_rate: float) -> None:
+        """Newly measured speeds; 0 where there is none."""
+        self.copy_rate = copy_rate or self.copy_rate
+        self.prefill_rate = prefill_rate or self.prefill_rate
+
     def move(self, by: WorkerMove) -> None:
         self.state = move(WORKER_MOVES, self.state, by)
 
@@ -123,6 +129,16 @@ class Worker:
         """Token slots of held device pages that hold a token. What several sequences share counts once."""
         gaps = sum(max(self.device.refs[page] - 1, 0) * gap for page, gap in self.shared_gaps.items())
         return self.held_tokens - self.device.num_extra_refs * self.page_size + gaps
+
+    def is_gathering(self, rows: Iterable[Sequence]) -> bool:
+        """Whether these rows are all constrained, and others that run here have no mask yet.
+
+        Then they wait for those: masks of one step come together, and a step for all takes little longer than one for some.
+        Rows that stopped waiting for each other would take turns ever after.
+        """
+        return all(sequence.request.spec.is_constrained for sequence in rows) and any(
+            sequence.lacks_mask and not (sequence.is_long_enough or sequence.faults) for sequence in self.running
+        )
 
     def can_fork(self, request: Request) -> bool:
         """Whether its branches fork here. Those whose beginnings are known differ from the start, and wait instead."""

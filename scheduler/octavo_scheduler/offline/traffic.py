@@ -78,7 +78,8 @@ class _Observer:
         match moment.entry:
             case Submit(now, spec):
                 beginnings = {branch: list(tokens) for branch, tokens in enumerate(spec.held)}
-                asked = Asked(now, replace(spec, id=str(len(self.requests))), beginnings)
+                known = replace(spec, id=str(len(self.requests)), is_constrained=False)  # nobody works out masks here
+                asked = Asked(now, known, beginnings)
                 self.requests.append(asked)
                 self._live[spec.id] = asked
                 self.meter.arrive(spec.id, spec.n - len(spec.ended), now)

@@ -98,8 +98,6 @@ def test_every_branch_has_its_own_log_probabilities_and_the_prompt_has_them_once
 def test_known_beginnings_have_no_log_probabilities_and_what_follows_has() -> None:
     table = TableTop(w=PaperWorker(pages=64))
     table.submit("r", [1, 2, 3], 6, n=2, logprobs=1, held=((7, 8), (9,)))
-    for branch, held in enumerate(([7, 8], [9])):
-        table.tokens[table.key("r", branch)] += held
     table.run()
     assert [len(table.logprobs[table.key("r", branch)]) for branch in range(2)] == [4, 5]
 

@@ -30,6 +30,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
     ended: dict[str, frozenset[int]] = {}
     told_of: dict[str, int | None] = {}
     """How many log-probabilities a request asks for, and for its prompt."""
+    constrained: dict[str, bool] = {}
     heads = [[draw.randrange(VOCAB_SIZE) for _ in range(6)] for _ in range(3)]
 
     def paper_worker() -> PaperWorker:
@@ -38,7 +39,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             pages=draw.choice([12, 16, 32]),
             host_pages=draw.choice([0, 4, 16]),
             max_slots=draw.choice([3, 8]),
-            minor=2 * int(draw.random() < 0.8),
+            minor=draw.choice([0, 1, 2, 2, 2, 2]),
         )
 
     table.join("w0", paper_worker())
@@ -54,7 +55,11 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             asked[name] = (prompt, draw.randrange(1, 30), draw.randrange(3))
             deadline = table.now + draw.randrange(1, 60) if draw.random() < 0.1 else None
             branches[name] = draw.choice([1, 1, 1, 2, 4])
-            whole = [answer(prompt, asked[name][1], asked[name][2], branch) for branch in range(branches[name])]
+            constrained[name] = draw.random() < 0.4
+            whole = [
+                answer(prompt, asked[name][1], asked[name][2], branch, is_constrained=constrained[name])
+                for branch in range(branches[name])
+            ]
             held, ended[name] = beginnings(draw, whole)
             table.submit(
                 name,
@@ -70,10 +75,9 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
                 ended=ended[name],
                 logprobs=told_of.setdefault(name, options.choice([None, None, 0, 2])),
                 prompt_logprobs=told_of.setdefault(f"prompt of {name}", options.choice([None, None, None, 1])),
+                is_constrained=constrained[name],
             )
-            if name not in table.refused:
-                table.tokens |= {table.key(name, branch): list(tokens) for branch, tokens in enumerate(held)}
-                given |= {table.key(name, branch): list(tokens) for branch, tokens in enumerate(held)}
+            given |= {table.key(name, branch): list(tokens) for branch, tokens in enumerate(held)}
         elif choice < 0.09 and table.core.requests:
             name = draw.choice(sorted(table.core.requests))
             table.abort(name, at=draw.choice([None, None, 0]), branch=draw.randrange(branches[name]))
@@ -93,7 +97,9 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
                 table.apply(Nack(nacked, step))
         elif choice < 0.12:
             table.apply(Tick())
-        elif choice < 0.56:
+        elif choice < 0.36 and table.owed:
+            table.masked(draw.randrange(len(table.owed)), again=draw.random() < 0.2)
+        elif choice < 0.64:
             table.plan(draw.choice(names))
         else:
             table.deliver(draw.choice(names))
@@ -103,7 +109,8 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
     for name, (prompt, max_tokens, seed) in asked.items():
         for branch in sorted(set(range(branches[name])) - ended[name]):
             key = table.key(name, branch)
-            check(table, name, key, answer(prompt, max_tokens, seed, branch), given.get(key, []))
+            whole_answer = answer(prompt, max_tokens, seed, branch, is_constrained=constrained[name])
+            check(table, name, key, whole_answer, given.get(key, []))
             check_told(table, key, prompt, len(given.get(key, [])), told_of[name])
         if (count := told_of[f"prompt of {name}"]) is not None and name in table.started:
             assert table.scored[name] == b"".join(told(prompt, place, count) for place in range(1, len(prompt)))

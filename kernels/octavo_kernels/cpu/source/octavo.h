@@ -121,6 +121,7 @@ typedef enum {
     OCTAVO_ATTENTION,
     OCTAVO_SILU_MUL,
     OCTAVO_BIAS_LOGITS,
+    OCTAVO_MASK_LOGITS,
     OCTAVO_SAMPLE,
     OCTAVO_LOGPROBS,
     OCTAVO_MOVE_PAGES,
@@ -202,6 +203,14 @@ typedef struct {
     octavo_matrix gate_up; /* rows of [2][out.width] */
     octavo_matrix out;
 } octavo_silu_mul;
+
+typedef struct { /* logits of some rows become -inf, but for those tokens whose bit is set; see ops.MaskLogits */
+    octavo_matrix logits; /* FLOAT32 */
+    const int32_t *rows;
+    const int32_t *row;
+    const uint32_t *bits; /* [rows][words] */
+    int64_t words;
+} octavo_mask_logits;
 
 typedef struct {
     octavo_matrix logits; /* FLOAT32 */

@@ -15,6 +15,7 @@
 #include "pages.h"
 #include "attention.h"
 #include "bias.h"
+#include "masks.h"
 #include "sampling.h"
 #include "logprobs.h"
 
@@ -49,6 +50,7 @@ const octavo_variant JOIN(octavo_variant_, VARIANT) = {
             [OCTAVO_ATTENTION] = attention,
             [OCTAVO_SILU_MUL] = silu_mul,
             [OCTAVO_BIAS_LOGITS] = bias_logits,
+            [OCTAVO_MASK_LOGITS] = mask_logits,
             [OCTAVO_SAMPLE] = sample,
             [OCTAVO_LOGPROBS] = logprobs,
             [OCTAVO_MOVE_PAGES] = move_pages,
