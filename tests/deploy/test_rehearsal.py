@@ -33,6 +33,8 @@ PUBLIC |= {
     "admin/tls.crt",
 }
 
+pytestmark = pytest.mark.on_demand
+
 
 @pytest.fixture(scope="module")
 def rehearsal() -> Iterator[Rehearsal]:
