@@ -67,6 +67,7 @@ deploy-check: $(DEV_STAMP) ## Check the Dockerfiles and docker-compose.yml, rehe
 	$(BIN)/python -m pytest tests/deploy -m 'on_demand or not on_demand'
 
 equality: $(DEV) ## Preempt at every position, compare ids: the real model, or CASES=n schedules of a tiny one
+	$(if $(CASES),,$(BIN)/python -m pytest tests/equality -m 'on_demand or not on_demand')
 	$(BIN)/python -m benchmarks.equality $(if $(CASES),--cases $(CASES)) $(if $(MODEL),--model "$(MODEL)")
 
 replay-check: $(DEV) ## Record 1,000 runs and workload W, replay them in other processes (RUNS=n, some minutes)
