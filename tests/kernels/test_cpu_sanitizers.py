@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-FEW = ("attention", "dense", "linear", "pages", "sampling")
+FEW = ("attention", "dense", "linear", "sampling")
 """Files of the tests that are run here."""
 TAKE_TWO_ROWS = """
 import numpy as np
