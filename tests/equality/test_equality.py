@@ -47,7 +47,12 @@ def expected(model: ServedModel, reference: Reference) -> list[Answer]:
     return [reference.answer(prompt, NEW_TOKENS) for prompt in prompts(model.vocabulary, LENGTHS)]
 
 
-@pytest.fixture(scope="module", params=WHOLE)
+def fast_ones() -> list[Any]:
+    """All; the truth, which takes ten minutes here, is for `make equality`."""
+    return [pytest.param(name, marks=pytest.mark.on_demand if name.startswith("reference") else ()) for name in WHOLE]
+
+
+@pytest.fixture(scope="module", params=fast_ones())
 def kernels(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
