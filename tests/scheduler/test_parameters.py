@@ -164,6 +164,10 @@ def test_no_sampling_parameter_of_the_client_is_ignored(model: ServedModel) -> N
         "skip_special_tokens": False,
         "logit_bias": {7: 1.0},
         "bad_words": ["y"],
+        "json_schema": '{"type": "object"}',
+        "regex": "a+",
+        "grammar": 'start: "a"',
+        "choice": ["a", "b"],
     }
     assert other.keys() == get_type_hints(SamplingParams).keys()
     plain = parse(model, [5, 6], SamplingParams().as_proto(), "", ARRIVAL)
