@@ -5,13 +5,13 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from tests.equality.cases import BRANCHES, CHUNKS, GRID, MODES, PAGE_SIZES, POSITIONS, SAMPLINGS, Bench, Case, case
-from tests.kernels.implementations import WHOLE
+from tests.kernels.implementations import fast_ones
 
 pytestmark = pytest.mark.timeout(900)
 SAMPLE = 200
 
 
-@pytest.fixture(scope="module", params=WHOLE)
+@pytest.fixture(scope="module", params=fast_ones())
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("tiny") / "model", request.param)
 

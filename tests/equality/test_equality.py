@@ -17,7 +17,7 @@ from tests.equality.engine import POSITIONS, RunnerWorker, generate, preempt_at
 from tests.equality.prompts import prompts
 from tests.equality.reference import NEAR_TIE, Answer, Reference, compare
 from tests.equality.schedule import Schedule
-from tests.kernels.implementations import WHOLE
+from tests.kernels.implementations import WHOLE, fast_ones
 from tests.models import smollm2
 
 pytestmark = pytest.mark.timeout(900)
@@ -45,11 +45,6 @@ def reference() -> Reference:
 @pytest.fixture(scope="module")
 def expected(model: ServedModel, reference: Reference) -> list[Answer]:
     return [reference.answer(prompt, NEW_TOKENS) for prompt in prompts(model.vocabulary, LENGTHS)]
-
-
-def fast_ones() -> list[Any]:
-    """All; the truth, which takes ten minutes here, is for `make equality`."""
-    return [pytest.param(name, marks=pytest.mark.on_demand if name.startswith("reference") else ()) for name in WHOLE]
 
 
 @pytest.fixture(scope="module", params=fast_ones())
@@ -87,7 +82,7 @@ def test_greedy_ids_equal_those_of_transformers(
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("chunk", [16, 512])
+@pytest.mark.parametrize("chunk", [pytest.param(16, marks=pytest.mark.on_demand), 512])
 def test_long_prompts_equal_too(
     model: ServedModel, reference: Reference, kernels: str, chunk: int, figure: Callable[[str], None]
 ) -> None:

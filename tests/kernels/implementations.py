@@ -1,6 +1,7 @@
 """Every implementation of the door that this machine runs."""
 
 from functools import cache
+from typing import Any
 
 import pytest
 from octavo_kernels import cpu
@@ -30,3 +31,8 @@ def build(name: str) -> Ops:
     if kernels == "cpu":
         return cpu.build(False, 2, variant)
     return pick("cpu", kernels, invariant=variant == "invariant", threads=2)
+
+
+def fast_ones() -> list[Any]:
+    """WHOLE, of which the truth, under which some tests take ten minutes, is for `make equality`."""
+    return [pytest.param(name, marks=pytest.mark.on_demand if name.startswith("reference") else ()) for name in WHOLE]
