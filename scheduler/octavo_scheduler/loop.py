@@ -117,8 +117,8 @@ class Loop:
         outputs += self._watch(now)
         outputs += self._plan(now)
         if outputs:
-            self.tally.delivered(outputs, now)
             self._deliver(outputs)
+            self.tally.delivered(outputs, now)  # streams do not wait for it
         if self._is_ready != bool(self.members):
             self._is_ready = bool(self.members)
             self._on_ready(self._is_ready)

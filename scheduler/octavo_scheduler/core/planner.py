@@ -6,6 +6,8 @@ behind before those with more to catch up, so that a long prompt never holds up 
 row whose mask is not there sits out; where only such rows run, they wait for each other (`Worker.is_gathering`).
 """
 
+from itertools import chain
+
 from octavo_scheduler.core.admission import Admission
 from octavo_scheduler.core.backoff import reserve_after
 from octavo_scheduler.core.draft import Draft
@@ -73,12 +75,9 @@ class Planner:
                 continue
             else:
                 (decoding if behind == 1 else catching_up).append((sequence, behind))
-        if self.worker.is_gathering(
-            (
-                *(sequence for sequence, _ in (*decoding, *catching_up)),
-                *(s for s in evicting if s.uncomputed and not (s.faults or s.rows_in_flight)),
-            )
-        ):
+        ready = (sequence for sequence, _ in chain(decoding, catching_up))
+        left = (s for s in evicting if s.uncomputed and not (s.faults or s.rows_in_flight))
+        if self.worker.is_gathering(chain(ready, left)):  # which looks at one row, where any is not constrained
             return
         for sequence, behind in (*decoding, *catching_up):
             if sequence.state is SequenceState.RUNNING and not sequence.is_evicting and draft.budget:
