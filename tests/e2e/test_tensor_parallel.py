@@ -78,23 +78,23 @@ def worker(model: Path, steps: str, *flags: str) -> list[str]:
 
 
 async def lose_a_rank(address: str, victim: int) -> list[list[int]]:
-    """Kill a process while 20 answers are under way on two workers, and return the answers."""
-    found: list[list[int]] = [[] for _ in PROMPTS]
-    are_under_way = asyncio.Event()
+    """Kill a process while each prompt is answered three times on two workers, and return the answers.
+
+    More than either worker has room for: so both get some, however their speeds were measured as they came.
+    """
+    found: list[list[int]] = [[] for _ in 3 * PROMPTS]
 
     async def stream(client: AsyncClient, number: int) -> None:
-        async for event in client.stream(PROMPTS[number], GREEDY):
+        async for event in client.stream(PROMPTS[number % len(PROMPTS)], GREEDY):
             if isinstance(event, Delta):
                 found[number] += event.token_ids
-            if sum(map(bool, found)) >= 4:
-                are_under_way.set()
 
     async with AsyncClient(address) as client, asyncio.TaskGroup() as tasks:
-        for number in range(len(PROMPTS)):
-            tasks.create_task(stream(client, number))
-        await are_under_way.wait()
-        status = await client.status()
-        assert {each.worker_id for each in status.workers if each.running} == {"group", "other"}
+        streams = [tasks.create_task(stream(client, number)) for number in range(len(found))]
+        running: set[str] = set()
+        while running != {"group", "other"}:
+            assert not all(each.done() for each in streams), f"only {running} had any"
+            running = {each.worker_id for each in (await client.status()).workers if each.running}
         os.kill(victim, signal.SIGKILL)
     return found
 
@@ -112,7 +112,7 @@ def test_the_loss_of_a_rank_ends_its_group_and_no_stream_where_another_worker_or
         ranks = [group.pid, *others(group)]
         found = asyncio.run(lose_a_rank(address, ranks[rank]))
         _, err = group.communicate(timeout=PATIENCE)
-        assert compare(truth, found) <= 1
+        assert compare(3 * truth, found) <= 3
         if rank == 0:
             assert group.returncode == -signal.SIGKILL
         else:

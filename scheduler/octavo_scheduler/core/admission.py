@@ -30,9 +30,9 @@ class Admission:
         self._promised: Counter[str] | None = None
         """Pages that the running sequences of each tenant may come to need; counted only where there is a limit."""
         self._others = others
-        self._load = load(self.worker) if waiting and others else 0
-        """Of this worker, with those that start in this step."""
-        self._places = [Place.of(other) for other in others] if waiting else None
+        self._load = 0
+        """Of this worker, with those that start in this step; known from when the places are."""
+        self._places: list[Place] | None = None
 
     def admit(self) -> None:
         """Admits in order what fits; what does not fit is passed over a bounded number of times."""
@@ -166,7 +166,7 @@ class Admission:
 
     @property
     def places(self) -> list[Place]:
-        """Of the other workers that could take a sequence."""
+        """Of the other workers that could take a sequence. Looked up when the first is asked for: often nobody has room."""
         if self._places is None:
             self._load, self._places = load(self.worker), [Place.of(other) for other in self._others]
         return self._places
