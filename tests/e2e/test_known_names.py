@@ -52,7 +52,7 @@ async def test_an_engine_answers_inside_a_handler_of_fastapi_and_ends_what_anoth
         params = SamplingParams(temperature=0, max_tokens=int(body["max_tokens"]), ignore_eos=True)
         async for output in engine.generate(body["prompt"], params, body["id"]):
             last = output
-            if len(output.outputs[0].token_ids) >= body.get("abort_after", 3000):  # events may bring more than one token
+            if len(output.outputs[0].token_ids) >= body.get("abort_after", 3000):  # an event may bring two
                 await engine.abort(body["id"])
         answer = last.outputs[0]
         return {"text": answer.text, "tokens": len(answer.token_ids), "reason": answer.finish_reason}
