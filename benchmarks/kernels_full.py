@@ -12,6 +12,7 @@ import json
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -26,7 +27,10 @@ from tests.kernels.triton import cases as attention
 from tests.kernels.triton import linear_cases, sampling_cases
 from tests.kernels.triton.test_sampling import ROUNDING
 
-AT_ONCE = 64
+AT_ONCE = 8
+SOURCES = ("kernels/octavo_kernels", "tests/kernels")
+"""What the results depend on: they hold while schedulers, workers and clients change."""
+Named = tuple[str, Any]
 Result = tuple[str, float, bool]  # (type of activations, error, whether it is too large)
 
 
@@ -48,24 +52,37 @@ def run(case: Any) -> Result:
     return "sampling float32", error, not error <= ROUNDING
 
 
-def checked(named: tuple[str, Any]) -> tuple[str, Result]:
-    """With its name; what it raises counts as a failure."""
-    name, case = named
+def checked(block: list[Named]) -> list[tuple[str, Result]]:
+    """One after the other, with their names; what one raises counts as a failure."""
+    return [(name, outcome(name, case)) for name, case in block]
+
+
+def outcome(name: str, case: Any) -> Result:
     try:
-        return name, run(case)
+        return run(case)
     except Exception as error:
-        return name, (f"{name}: {error!r}", float("inf"), True)
+        return f"{name}: {error!r}", float("inf"), True
+
+
+def blocks(cases: list[Named]) -> list[list[Named]]:
+    """In random order. Those of paged attention that read the same cache are together: to write it takes as long as to read
+    it once."""
+    by_cache = defaultdict[object, list[Named]](list)
+    for name, case in cases:
+        by_cache[attention.cache_of(case) if isinstance(case, attention.Case) else name].append((name, case))
+    found = list(by_cache.values())
+    random.Random(len(cases)).shuffle(found)
+    return found
 
 
 def results(cases: dict[str, Any], store: Store, seconds: float) -> Iterator[Result]:
     """What is known, and what can be found out in so many seconds."""
     yield from (entry["result"] for entry in store.entries.values())
-    left = [(name, case) for name, case in cases.items() if name not in store.entries]
-    random.Random(len(left)).shuffle(left)
-    rest, until = iter(left), time.monotonic() + seconds
+    rest = iter(blocks([(name, case) for name, case in cases.items() if name not in store.entries]))
+    until = time.monotonic() + seconds
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         while time.monotonic() < until and (batch := list(islice(rest, AT_ONCE))):
-            for name, result in pool.map(checked, batch):
+            for name, result in chain.from_iterable(pool.map(checked, batch)):
                 store.get(name, partial(dict, result=result))
                 yield result
 
@@ -74,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     cases = all_cases()
-    store = Store(ROOT / ".cache" / f"kernels-full-{digest()}.jsonl")
+    store = Store(ROOT / ".cache" / f"kernels-full-{digest(folders=SOURCES)}.jsonl")
     num_run, num_failed, worst = 0, 0, dict[str, float]()
     for kind, error, is_bad in results(cases, store, parser.parse_args().seconds):
         num_run, num_failed = num_run + 1, num_failed + is_bad

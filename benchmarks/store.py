@@ -36,14 +36,14 @@ class Store:
         self.path.unlink(missing_ok=True)
 
 
-def digest(*settings: object) -> str:
-    """Of all sources that a measurement depends on, and of these settings."""
+def digest(*settings: object, folders: Iterable[str] = SOURCES) -> str:
+    """Of the sources that a measurement depends on, those in `folders`, and of these settings."""
     found = sha256(repr(settings).encode())
-    for file in source_files():
+    for file in source_files(folders):
         found.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
 
-def source_files() -> Iterable[Path]:
+def source_files(folders: Iterable[str] = SOURCES) -> Iterable[Path]:
     """In a fixed order."""
-    return sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES)
+    return sorted(file for folder in folders for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES)

@@ -25,3 +25,7 @@ def test_a_finished_run_leaves_nothing(tmp_path: Path) -> None:
 
 def test_other_settings_have_another_digest() -> None:
     assert digest("--weights=int8") == digest("--weights=int8") != digest("--weights=int4")
+
+
+def test_results_hold_while_other_folders_change() -> None:
+    assert digest(folders=["kernels"]) == digest(folders=["kernels"]) != digest(folders=["kernels", "tests/kernels"])

@@ -90,9 +90,14 @@ def pairs(found: dict[str, Any]) -> set[object]:
     return set(combinations(found.items(), 2))
 
 
+def cache_of(case: Case) -> tuple[str, str, int, int, int, str]:
+    """What it takes to write the cache that a case reads, as arguments of `prepared`."""
+    return case.dtype, case.cache_dtype, case.head_dim, case.page_size, case.group, case.path
+
+
 def check(case: Case) -> float:
     """The largest error over the largest result, in the interpreter."""
-    step, rows = prepared(case.dtype, case.cache_dtype, case.head_dim, case.page_size, case.group, case.path)
+    step, rows = prepared(*cache_of(case))
     options: dict[str, Any] = {"window": case.window_size, "softcap": case.softcap}
     found = run_attention(kernels(), step, LAYER, **options).double()
     truth = dense(step, rows, case.group * KV_HEADS, **options)
