@@ -3,7 +3,6 @@
 from itertools import chain
 
 from benchmarks.kernels_full import all_cases, blocks
-
 from tests.kernels.triton import cases as attention
 
 
