@@ -108,6 +108,7 @@ class Loop:
     def turn(self, timeout: float) -> None:
         messages = self._link.receive(timeout)
         now = self._clock()
+        self._forgive(now)
         outputs: list[Output] = []
         for peer, frame in messages:
             outputs += self._receive(peer, frame, now)
@@ -241,12 +242,16 @@ class Loop:
         )
         return outputs + self.core.apply(greeting.joined, now)
 
-    def _watch(self, now: float) -> list[Output]:
-        """Heartbeats out; silent workers lost. If this very process was stopped for a while, nobody is blamed for it."""
+    def _forgive(self, now: float) -> None:
+        """If this very process was stopped for a while, nobody is blamed for it, and no step is said to have taken so long:
+        the lease of the next one follows from that."""
         if now - self._last_turn > LEAST_STEP_LEASE_SECONDS / 2:
             for member in self.members.values():
                 member.forgive(now)
         self._last_turn = now
+
+    def _watch(self, now: float) -> list[Output]:
+        """Heartbeats out; silent workers lost."""
         outputs: list[Output] = []
         for member in [each for each in self.members.values() if now >= each.lease_end]:
             outputs += self._lose(member, now, "its step takes too long" if member.sent else "it is silent")

@@ -15,6 +15,7 @@ from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.link import RouterLink
 from octavo_scheduler.loop import MOST_BAD_MESSAGES, Loop
+from octavo_scheduler.member import LEAST_STEP_LEASE_SECONDS
 
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import PaperWorker, answer
@@ -339,6 +340,19 @@ def test_CK02_a_scheduler_that_was_suspended_evicts_only_who_stays_silent_after_
             say(loop, link, heartbeat=step_pb2.Heartbeat(phase=step_pb2.Heartbeat.PHASE_IDLE))
     assert list(loop.core.workers) == ["paper"]
     assert loop.core.counters.workers_lost == 1
+
+
+def test_no_step_is_said_to_have_taken_as_long_as_the_scheduler_was_suspended(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    """Else a plan that is lost right after it woke would be waited for eight times as long."""
+    loop, link, clock = with_plans_in_flight(scripted)
+    clock.now = 90
+    answer_oldest(loop, link)
+    (member,) = loop.members.values()
+    assert [entry.step for entry in member.sent] == [2, 3]
+    assert member.sent[-1].lease == LEAST_STEP_LEASE_SECONDS
+    assert member.answer_seconds.sum == 0
 
 
 def test_results_of_another_epoch_are_counted_and_dropped(scripted: tuple[Loop, ScriptedLink, Clock]) -> None:

@@ -59,7 +59,9 @@ class Oracle:
     def __init__(self, max_faults: int, capacities: Callable[[], set[int]]) -> None:
         self.asked: dict[str, Asked] = {}
         self.live: dict[str, Asked] = {}
-        self.num_committed = self.num_refused = self.num_cancelled = 0
+        self.num_committed = self.num_cancelled = 0
+        self.num_refused = 0
+        """At once, when they were submitted."""
         self._max_faults = max_faults
         self._capacities = capacities
 
@@ -96,7 +98,6 @@ class Oracle:
             case Finished():
                 yield from self._finished(asked, output, now)
             case Refused():
-                self.num_refused += output.reason != "NO_WORKER"  # which takes an acceptance back
                 asked.is_refused = True
                 if asked.is_started or any(branch.end for branch in asked.branches):
                     yield "it had started"

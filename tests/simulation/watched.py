@@ -391,12 +391,15 @@ class WatchedCore(Core):
         return is_full
 
     def _check_admission(self, spec: RequestSpec, outputs: list[Output], is_full: bool) -> None:
-        """Refused is what finds the queue full or fits no worker, and nothing else."""
+        """Refused is what finds the queue full, fits no worker or is beyond all of them, and nothing else."""
         longest = len(spec.prompt) + (spec.max_tokens or 1)
-        capacities = [capacity(self.settings, worker.joined) for worker in self.workers.values()]
-        reason = "QUEUE_FULL" if is_full else "TOO_LONG" if capacities and longest > max(capacities) else None
+        able = [worker for worker in self.workers.values() if worker.knows_options or not spec.needs_options]
+        fits = any(longest <= capacity(self.settings, worker.joined) for worker in able)
+        beyond = None if fits or not self.workers else "TOO_LONG" if able else "NO_WORKER"
+        reason = "QUEUE_FULL" if is_full else beyond
         if [output.reason for output in outputs if isinstance(output, Refused)] != ([reason] if reason else []):
             raise Violation(f"{spec.id} should be refused for {reason}, and {outputs} came of it")
+        self.oracle.num_refused += reason is not None
 
     def _check_findable(self, worker: Worker, pool: PagePool, wrote: "Iterable[Written]", *, is_flush: bool) -> None:
         """I7: a page can be found only once the step that wrote it is acknowledged, under the tokens it holds."""
