@@ -12,24 +12,25 @@ import resource
 import signal
 import socket
 import sys
+from contextlib import closing
 
 from octavo.audit import refuse_unpickling
 
 from octavo_scheduler.limits import MATCHING_MEMORY_BYTES
-from octavo_scheduler.matching import frames
+from octavo_scheduler.matching.frames import Line
 from octavo_scheduler.matching.grammars import Grammars
 
 
 def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its scheduler
     resource.setrlimit(resource.RLIMIT_AS, (MATCHING_MEMORY_BYTES, MATCHING_MEMORY_BYTES))
-    with socket.socket(fileno=descriptor) as line:
-        head, tokenizer = frames.receive(line)
+    with closing(Line(socket.socket(fileno=descriptor))) as line:
+        head, tokenizer = line.receive()
         grammars = Grammars(tokenizer.decode(), head["vocab_size"], head["end_token_ids"])
-        frames.send(line, {})
+        line.send({})
         while True:
-            head, _ = frames.receive(line)
-            frames.send(line, *grammars.answer(head))
+            head, _ = line.receive()
+            line.send(*grammars.answer(head))
 
 
 if __name__ == "__main__":

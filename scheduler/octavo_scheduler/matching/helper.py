@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from octavo_scheduler import limits
-from octavo_scheduler.matching import frames
+from octavo_scheduler.matching.frames import Line
 from octavo_scheduler.model import ServedModel
 
 
@@ -21,7 +21,7 @@ class Helper:
     def __init__(self, model: ServedModel) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._model = model
-        self._line: socket.socket | None = None
+        self._line: Line | None = None
         self._is_closed = False
 
     def ask(self, head: dict[str, Any], seconds: float) -> tuple[dict[str, Any], bytes]:
@@ -30,9 +30,8 @@ class Helper:
             if self._is_closed:
                 raise EOFError("closed for good")
             line = self._line or self._start()
-            line.settimeout(seconds)
-            frames.send(line, head)
-            return frames.receive(line, seconds)
+            line.send(head, seconds=seconds)
+            return line.receive(seconds)
         except (EOFError, OSError, ValueError) as error:
             self._kill()
             raise HelperLost(str(error) or type(error).__name__) from error
@@ -42,18 +41,18 @@ class Helper:
         if self.process is not None and self.process.poll() is not None:
             self._kill()
 
-    def _start(self) -> socket.socket:
+    def _start(self) -> Line:
         """Hands over the vocabulary."""
         model = self._model
-        self._line, other = socket.socketpair()
+        own, other = socket.socketpair()
+        self._line = line = Line(own)
         with other:
             command = [sys.executable, "-m", "octavo_scheduler.matching", str(other.fileno())]
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[other.fileno()])
-        self._line.settimeout(limits.HELPER_START_SECONDS)
         head = {"vocab_size": model.vocab_size, "end_token_ids": sorted(model.end_token_ids)}
-        frames.send(self._line, head, model.vocabulary.tokenizer.to_str().encode())
-        frames.receive(self._line, limits.HELPER_START_SECONDS)
-        return self._line
+        line.send(head, model.vocabulary.tokenizer.to_str().encode(), limits.HELPER_START_SECONDS)
+        line.receive(limits.HELPER_START_SECONDS)
+        return line
 
     def close(self) -> None:
         """Kills it for good. Whoever waits for its answer gets HelperLost."""
@@ -68,5 +67,5 @@ class Helper:
             process.wait()
         if line is not None:
             with suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+                line.shutdown()
             line.close()
