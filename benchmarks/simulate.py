@@ -69,12 +69,17 @@ class Tally:
 
 
 def digest() -> str:
-    """Of everything that decides what a seed does."""
-    folders = ROOT / "scheduler" / "octavo_scheduler", ROOT / "tests" / "simulation"
+    """Of everything that decides what a seed does: of our modules, those that the simulation has loaded."""
+    files = [Path(getattr(module, "__file__", None) or "/") for module in sys.modules.values()]
+    own = sorted(file.relative_to(ROOT) for file in files if file.is_relative_to(ROOT))
     sha = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
-        sha.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    for path in filter(is_simulated, own):
+        sha.update(str(path).encode() + b"\0" + (ROOT / path).read_bytes())
     return sha.hexdigest()[:16]
+
+
+def is_simulated(path: Path) -> bool:
+    return path.parts[0] in ("scheduler", "protos") or path.parts[:2] == ("tests", "simulation")
 
 
 def simulate(job: tuple[int, int, bool]) -> dict[str, object]:
