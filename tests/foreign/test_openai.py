@@ -80,6 +80,7 @@ def own(real_address: str) -> inference_pb2.ChatResponse:
     request.messages.add(role="user", content="What is the capital of France?")
     request.options.sampling.temperature = 0
     request.options.stopping.max_tokens = 24
+    request.options.output.logprobs = 3
     with grpc.insecure_channel(real_address) as channel:
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         answer: inference_pb2.ChatResponse = stub.Chat(request, timeout=60)
@@ -117,6 +118,22 @@ def test_a_completion_ends_before_its_stop_text_whole_and_streamed(asked: dict[s
 
 def test_several_answers_differ_and_come_in_order(asked: dict[str, Any]) -> None:
     assert len(set(asked["several"]["texts"])) == 3
+
+
+def test_log_probabilities_are_octavos_whole_and_streamed(
+    asked: dict[str, Any], own: inference_pb2.ChatResponse, note: Note
+) -> None:
+    """smg leaves out the end token, which has no text."""
+    told = asked["chat_logprobs"]
+    assert told["whole"] == told["streamed"]
+    assert "".join(token for token, _, _ in told["whole"]) == told["text"] == asked["chat"]["text"]
+    *positions, end = own.completions[0].logprobs
+    assert end.chosen.token_id == own.completions[0].finish.token_id
+    for (token, value, best), position in zip(told["whole"], positions, strict=True):
+        assert value == pytest.approx(position.chosen.logprob, abs=1e-4)
+        assert [each for _, each in best] == pytest.approx([each.logprob for each in position.top], abs=1e-4)
+        assert best[0][0] == token
+    note(*CLIENT, "logprobs")
 
 
 def test_refusals_are_the_packages_own_errors_with_octavos_sentence(asked: dict[str, Any], note: Note) -> None:

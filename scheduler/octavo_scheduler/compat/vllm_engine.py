@@ -65,7 +65,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
                 if call.is_aborted:
                     await context.abort(grpc.StatusCode.CANCELLED, "the request was aborted before it began")
                 call.run = parsed.spec.id
-                responses = vllm_messages.Responses(parsed.spec.n, len(parsed.spec.prompt), with_chunks=request.stream)
+                responses = vllm_messages.Responses(parsed.spec, with_chunks=request.stream)
                 async with aclosing(self._front.stream(parsed, outlet.cut)) as happened:
                     async for event in happened:
                         for response in responses.of(event):

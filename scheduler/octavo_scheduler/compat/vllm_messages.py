@@ -5,12 +5,14 @@ here.
 """
 
 from collections.abc import Iterator
+from struct import iter_unpack
 
 from octavo.foreign import vllm_engine_pb2 as pb
 from octavo.v1 import inference_pb2
 
-from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece
+from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece, PromptPiece
 from octavo_scheduler.compat.finish import FINISH_REASONS
+from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.errors import InvalidRequest
 
 UNSERVED = ("kv_transfer_params", "kv_transfer_params_json", "mm_inputs", "media_refs")
@@ -39,9 +41,6 @@ def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
             "truncate_prompt_tokens is not served: a prompt is used whole",
             field="sampling_params.truncate_prompt_tokens",
         )
-    for name in ("logprobs", "prompt_logprobs"):
-        if params.HasField(name):
-            raise InvalidRequest(f"{name} is not served by this API", field=f"sampling_params.{name}")
     options = inference_pb2.GenerationOptions(
         stopping=inference_pb2.StoppingOptions(
             max_tokens=params.max_tokens if params.HasField("max_tokens") else None,
@@ -54,6 +53,9 @@ def options_of(params: pb.SamplingParams) -> inference_pb2.GenerationOptions:
         output=inference_pb2.OutputOptions(skip_special_tokens=params.skip_special_tokens),
     )
     _sampling(params, options.sampling)
+    for name in ("logprobs", "prompt_logprobs"):
+        if params.HasField(name):
+            setattr(options.output, name, _natural(name, getattr(params, name)))
     _constraint(params, options.constraint)
     return options
 
@@ -92,46 +94,84 @@ def _natural(name: str, value: int) -> int:
 
 
 class Responses:
-    """Of one request: chunks as tokens come, if they are wanted, and a complete for each answer at the end."""
+    """Of one request: chunks as tokens come, if they are wanted, and a complete for each answer at the end.
 
-    def __init__(self, num_answers: int, num_prompt: int, *, with_chunks: bool) -> None:
-        self._ids: list[list[int]] = [[] for _ in range(num_answers)]
-        self._num_prompt = num_prompt
-        self._num_cached = 0
+    Log-probabilities are told once: by the chunks, if there are any; those of the prompt by the first of each answer.
+    """
+
+    def __init__(self, spec: RequestSpec, *, with_chunks: bool) -> None:
+        self._spec = spec
         self._with_chunks = with_chunks
+        self._wholes = [pb.GenerateComplete(index=index, prompt_tokens=len(spec.prompt)) for index in range(spec.n)]
+        self._prompt = pb.InputLogProbs()
 
     def of(self, event: Event) -> Iterator[pb.GenerateResponse]:
         """What an event leads to."""
         match event:
             case Begin():
-                self._num_cached = event.cached_tokens
+                for whole in self._wholes:
+                    whole.cached_tokens = event.cached_tokens
+            case PromptPiece():
+                _add_input(self._prompt, event.logprobs, self._spec)
             case Piece() if event.tokens:
-                self._ids[event.branch] += event.tokens
+                whole = self._wholes[event.branch]
+                whole.output_ids.extend(event.tokens)
+                whole.completion_tokens += len(event.tokens)
                 if self._with_chunks:
-                    yield self._chunk(event)
+                    yield pb.GenerateResponse(chunk=self._chunk(event, whole))
+                else:
+                    _add_output(whole, event.logprobs, self._spec)
             case End():
-                for index, end in enumerate(event.branches):
-                    yield self._complete(index, end)
+                for whole, end in zip(self._wholes, event.branches, strict=True):
+                    yield pb.GenerateResponse(complete=self._complete(whole, end))
 
-    def _chunk(self, piece: Piece) -> pb.GenerateResponse:
+    def _chunk(self, piece: Piece, whole: pb.GenerateComplete) -> pb.GenerateStreamChunk:
         chunk = pb.GenerateStreamChunk(
             token_ids=piece.tokens,
-            prompt_tokens=self._num_prompt,
-            completion_tokens=len(self._ids[piece.branch]),
-            cached_tokens=self._num_cached,
-            index=piece.branch,
+            prompt_tokens=whole.prompt_tokens,
+            completion_tokens=whole.completion_tokens,
+            cached_tokens=whole.cached_tokens,
+            index=whole.index,
         )
-        return pb.GenerateResponse(chunk=chunk)
+        _add_output(chunk, piece.logprobs, self._spec)
+        if self._spec.prompt_logprobs is not None and whole.completion_tokens == len(piece.tokens):
+            chunk.input_logprobs.CopyFrom(self._prompt)
+        return chunk
 
-    def _complete(self, index: int, end: BranchEnd) -> pb.GenerateResponse:
-        complete = pb.GenerateComplete(
-            output_ids=self._ids[index],
-            finish_reason=FINISH_REASONS[end.reason],
-            prompt_tokens=self._num_prompt,
-            completion_tokens=len(self._ids[index]),
-            cached_tokens=self._num_cached,
-            index=index,
-            matched_stop_str=end.stop,
-            matched_token_id=end.stop_token,
-        )
-        return pb.GenerateResponse(complete=complete)
+    def _complete(self, whole: pb.GenerateComplete, end: BranchEnd) -> pb.GenerateComplete:
+        whole.finish_reason = FINISH_REASONS[end.reason]
+        if end.stop is not None:
+            whole.matched_stop_str = end.stop
+        elif end.stop_token is not None:
+            whole.matched_token_id = end.stop_token
+        if self._spec.prompt_logprobs is not None and not self._with_chunks:
+            whole.input_logprobs.CopyFrom(self._prompt)
+        return whole
+
+
+def _add_output(to: pb.GenerateComplete | pb.GenerateStreamChunk, logprobs: bytes, spec: RequestSpec) -> None:
+    if spec.logprobs is None:
+        return
+    told = to.output_logprobs
+    for (token, value), best in _positions(logprobs, spec.logprobs):
+        told.token_ids.append(token)
+        told.token_logprobs.append(value)
+        told.top_logprobs.append(best)
+
+
+def _add_input(told: pb.InputLogProbs, logprobs: bytes, spec: RequestSpec) -> None:
+    """The first token of a prompt is there without a value."""
+    for (token, value), best in _positions(logprobs, spec.prompt_logprobs or 0):
+        is_first = token < 0
+        told.token_ids.append(spec.prompt[0] if is_first else token)
+        told.token_logprobs.append(pb.InputTokenLogProb(value=None if is_first else value))
+        told.top_logprobs.append(best)
+
+
+def _positions(logprobs: bytes, num_best: int) -> Iterator[tuple[tuple[int, float], pb.TopLogProbs]]:
+    """Of pairs as in core.events: the position's own, and the most likely ones that there are."""
+    pairs = list(iter_unpack("<if", logprobs))
+    for place in range(0, len(pairs), 1 + num_best):
+        best = [pair for pair in pairs[place + 1 : place + 1 + num_best] if pair[0] >= 0]
+        top = pb.TopLogProbs(token_ids=[token for token, _ in best], values=[value for _, value in best])
+        yield (pairs[place][0], pairs[place][1]), top

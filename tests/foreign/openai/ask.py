@@ -63,6 +63,27 @@ def several() -> dict:
     return {"texts": [choice.text for choice in sorted(answer.choices, key=lambda choice: choice.index)]}
 
 
+def chat_logprobs() -> dict:
+    """Of each token: its text, its log-probability, and those of the three most likely ones; whole and streamed."""
+    asked = {"model": "smollm2", "messages": messages, "temperature": 0, "max_tokens": 24}
+    asked |= {"logprobs": True, "top_logprobs": 3}
+    whole = client.chat.completions.create(**asked)
+    chunks = list(client.chat.completions.create(**asked, stream=True))
+    pieces = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
+    return {
+        "text": whole.choices[0].message.content,
+        "whole": positions(whole.choices[0].logprobs),
+        "streamed": [position for piece in pieces for position in positions(piece)],
+    }
+
+
+def positions(logprobs: object) -> list:
+    return [
+        [each.token, each.logprob, [[best.token, best.logprob] for best in each.top_logprobs]]
+        for each in logprobs.content or []
+    ]
+
+
 def refusals() -> dict:
     asked = {
         "another model": {"model": "another", "prompt": "x"},
@@ -101,5 +122,5 @@ def usage(counted: object) -> list[int]:
 
 
 models = [model.id for model in client.models.list()]
-parts = (chat, chat_stream, completion, completion_stream, several, refusals, leave, late)
+parts = (chat, chat_stream, completion, completion_stream, several, chat_logprobs, refusals, leave, late)
 print(json.dumps({"version": openai.__version__, "models": models, **{part.__name__: part() for part in parts}}))
