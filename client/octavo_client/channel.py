@@ -59,15 +59,27 @@ def open_channel(
     Raises ConfigError when a file cannot be read. It connects with the first call, so an address where nobody listens
     raises nothing here.
     """
+    keys = credentials(address, ca_file, cert_file, key_file)
+    if keys is None:
+        return grpc.aio.insecure_channel(address, options=LOCAL_OPTIONS)
+    return grpc.aio.secure_channel(address, keys, options=LOCAL_OPTIONS if is_local(address) else OPTIONS)
+
+
+def credentials(
+    address: str,
+    ca_file: str | Path | None = None,
+    cert_file: str | Path | None = None,
+    key_file: str | Path | None = None,
+) -> grpc.ChannelCredentials | None:
+    """How to speak TLS to an address; None: plain text. Raises ConfigError when a file cannot be read."""
     if (cert_file is None) != (key_file is None):
         raise ConfigError("A client's certificate and its key belong together: give both or neither.")
     if ca_file is None and cert_file is None and is_local(address):
-        return grpc.aio.insecure_channel(address, options=LOCAL_OPTIONS)
+        return None
     roots = None if ca_file is None else _read(ca_file, "CA file")
     certificate = None if cert_file is None else _read(cert_file, "certificate")
     key = None if key_file is None else _read(key_file, "key file")
-    options = LOCAL_OPTIONS if is_local(address) else OPTIONS
-    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(roots, key, certificate), options=options)
+    return grpc.ssl_channel_credentials(roots, key, certificate)
 
 
 def call_metadata(token_file: str | Path | None) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import importlib.util
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from types import FrameType
 from octavo.audit import refuse_unpickling
 
 from octavo_client.errors import ConfigError, InvalidRequest, OctavoError
+from octavo_client.programs import PROGRAMS, become
 
 # Verbs and their modules, which are imported when they are needed: `octavo serve` need not wait for what others show with.
 VERBS = {
@@ -24,6 +24,7 @@ VERBS = {
     "watch": "verbs.watch",
     "top": "verbs.top",
     "bench": "verbs.bench",
+    "doctor": "verbs.doctor",
     "requests": "verbs.requests",
     "explain": "verbs.requests",
     "pages": "verbs.pages",
@@ -36,15 +37,6 @@ VERBS = {
     "abort": "verbs.steer",
     "demo": "demo",
 }
-# Verbs that become another program: verb -> (module, what it does). Their flags are theirs alone.
-PROGRAMS = {
-    "scheduler": ("octavo_scheduler", "run a scheduler alone"),
-    "worker": ("octavo_worker", "run a worker alone"),
-    "keys": ("octavo_scheduler.keys", "make keys, certificate and token for several machines"),
-    "record": ("octavo_scheduler.record_program", "run a scheduler and record what its core does"),
-    "replay": ("octavo_scheduler.offline.replay", "replay a recorded log, or simulate it under other settings"),
-    "doctor": ("octavo_scheduler.offline.doctor", "advise a page size and pool sizes from a recorded log"),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt_once)
     try:
         if words and words[0] in PROGRAMS:
-            _become(words[0], words[1:])
+            become(PROGRAMS[words[0]][0], words[1:])
         args = _parser(VERBS.get(words[0]) if words else None).parse_args(words)
         code: int = args.run(args)
         return code
@@ -94,16 +86,6 @@ def _parser(module: str | None = None) -> argparse.ArgumentParser:
     for name, (_, text) in PROGRAMS.items():
         verbs.add_parser(name, help=text)
     return parser
-
-
-def _become(verb: str, words: Sequence[str]) -> None:
-    """Replaces this process by the program of the verb."""
-    module = PROGRAMS[verb][0]
-    package = module.partition(".")[0]
-    if importlib.util.find_spec(package) is None:
-        extra = package.removeprefix("octavo_")
-        raise ConfigError(f"`octavo {verb}` needs more than the client: pip install 'octavo[{extra}]'.")
-    os.execv(sys.executable, [sys.executable, "-m", module, *words])
 
 
 def _fail(error: OctavoError, code: int) -> int:

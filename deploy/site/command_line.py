@@ -6,6 +6,7 @@ from importlib import import_module
 from io import StringIO
 
 from octavo_client import cli
+from octavo_client.programs import PROGRAMS
 
 COLUMNS = "110"
 
@@ -13,7 +14,7 @@ COLUMNS = "110"
 def command_line() -> str:
     """The page, in Markdown."""
     lines = ["# Command line", "", "What `octavo VERB --help` says.", ""]
-    for verb in (*cli.VERBS, *cli.PROGRAMS):
+    for verb in (*cli.VERBS, *PROGRAMS):
         lines += [f"## octavo {verb}", "", "```text", help_of(verb).rstrip(), "```", ""]
     return "\n".join(lines)
 
@@ -34,9 +35,9 @@ def help_of(verb: str) -> str:
 
 
 def ask_for_help(verb: str) -> None:
-    if verb not in cli.PROGRAMS:
+    if verb not in PROGRAMS:
         cli.main([verb, "--help"])
         return
-    name = cli.PROGRAMS[verb][0]
+    name = PROGRAMS[verb][0]
     module = import_module(name if "." in name else f"{name}.__main__")
     module.main(["--help"])

@@ -192,7 +192,6 @@ def test_status_shows_the_workers_and_json_has_all_of_it(
         ("keys", "octavo_scheduler.keys"),
         ("record", "octavo_scheduler.record_program"),
         ("replay", "octavo_scheduler.offline.replay"),
-        ("doctor", "octavo_scheduler.offline.doctor"),
     ],
 )
 def test_programs_get_all_their_words_untouched(verb: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from octavo_client import SamplingParams, cli
 from octavo_client.dialect import AnySettings
 from octavo_client.llm import LLM
+from octavo_client.programs import PROGRAMS
 
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, blocks, commands, commands_of
 
@@ -51,8 +52,8 @@ def understand(words: Sequence[str]) -> None:
 
 
 def become(words: Sequence[str]) -> None:
-    if words and words[0] in cli.PROGRAMS:
-        name = cli.PROGRAMS[words[0]][0]
+    if words and words[0] in PROGRAMS:
+        name = PROGRAMS[words[0]][0]
         import_module(name if "." in name else f"{name}.__main__").main(list(words[1:]))
     else:
         cli.main(list(words))
