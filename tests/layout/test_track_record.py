@@ -32,6 +32,7 @@ KINDS = [
     "stop-eos",
     "tokenizer-template",
     "sampling-params",
+    "structured-output",
 ]
 CASE = re.compile(r"[A-Z]{2}\d{2}")
 TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

@@ -81,7 +81,7 @@ def test_where_all_are_constrained_they_wait_for_each_other_and_go_together() ->
 
 
 @pytest.mark.parametrize("how", ["swap", "drop"])
-def test_a_preempted_answer_goes_on_with_the_mask_that_it_had(how: str) -> None:
+def test_SO05_a_preempted_answer_goes_on_with_the_mask_that_it_had(how: str) -> None:
     table = TableTop(Settings(preempt=how), w=PaperWorker(pages=8, host_pages=8))  # type: ignore[arg-type]
     names = [f"r{number}" for number in range(4)]
     for number, name in enumerate(names):
@@ -93,7 +93,7 @@ def test_a_preempted_answer_goes_on_with_the_mask_that_it_had(how: str) -> None:
         assert table.tokens[name] == answer([*PROMPT, number], 12, number, is_constrained=True)
 
 
-def test_a_lost_worker_loses_no_mask() -> None:
+def test_SO05_a_lost_worker_loses_no_mask() -> None:
     table = TableTop(w=PaperWorker())
     table.submit("a", PROMPT, 6, is_constrained=True)
     masks_arrive(table)

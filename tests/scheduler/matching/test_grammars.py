@@ -94,7 +94,9 @@ def test_an_answer_is_followed_token_by_token(grammars: Grammars, model: ServedM
         (Constraint("grammar", "nonsense"), ""),
     ],
 )
-def test_what_makes_no_grammar_is_said_in_one_line(grammars: Grammars, constraint: Constraint, sentence: str) -> None:
+def test_SO01_SO02_what_makes_no_grammar_is_said_in_one_line(
+    grammars: Grammars, constraint: Constraint, sentence: str
+) -> None:
     said = begin(grammars, constraint)
     assert isinstance(said, str)
     assert sentence in said

@@ -131,7 +131,7 @@ async def test_a_branch_of_which_helpers_die_ends_alone(matchers: Matchers, told
     assert [m.position for m in await told.masks(1)] == [1]
 
 
-async def test_a_constraint_that_takes_too_long_is_refused_and_nothing_else_is_harmed(
+async def test_SO04_a_constraint_that_takes_too_long_is_refused_and_nothing_else_is_harmed(
     matchers: Matchers, monkeypatch: pytest.MonkeyPatch, told: Told, model: ServedModel
 ) -> None:
     await matchers.begin("r", WORDS, {0: []})
