@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def gateway(programs: Path, address: str, log: Path) -> Iterator[str]:
-    """smg in front of one engine; yields where its HTTP is, once it has the model."""
+def gateway(programs: Path, addresses: Sequence[str], log: Path, *, policy: str = "cache_aware") -> Iterator[str]:
+    """smg in front of engines; yields where its HTTP is, once it has the model."""
     port, metrics = free_ports(2)
-    command = [str(programs / "smg"), "launch", "--host=127.0.0.1", f"--port={port}", "--policy=cache_aware"]
-    command += [f"--worker-urls=grpc://{address}", "--prometheus-host=127.0.0.1", f"--prometheus-port={metrics}"]
+    command = [str(programs / "smg"), "launch", "--host=127.0.0.1", f"--port={port}", f"--policy={policy}"]
+    command += ["--prometheus-host=127.0.0.1", f"--prometheus-port={metrics}"]
+    command += ["--worker-urls", *(f"grpc://{address}" for address in addresses)]
     environment = {**clean_environment(), "HF_HUB_OFFLINE": "1"}
     with log.open("w") as words, subprocess.Popen(command, stdout=words, stderr=words, env=environment) as process:
         try:
@@ -67,7 +68,7 @@ def cancelled_before(real_address: str) -> int:
 def asked(real_address: str, cancelled_before: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the openai package got, all of it in one run."""
     programs = python_environment("smg", SMG, OPENAI)
-    with gateway(programs, real_address, tmp_path_factory.mktemp("smg") / "log") as url:
+    with gateway(programs, [real_address], tmp_path_factory.mktemp("smg") / "log") as url:
         words = run([programs / "python", HERE / "openai" / "ask.py", url], env=clean_environment())
     answers: dict[str, Any] = json.loads(words)
     return answers
