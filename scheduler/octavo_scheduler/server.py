@@ -86,7 +86,11 @@ class Scheduler:
             await self._http.start(by_http, self._admin.GetStatus)
         self._thread.start()
         if self._fleet is not None:
-            await self._fleet.start()
+            try:
+                await self._fleet.start()
+            except StartError:
+                await self.stop(grace=0)
+                raise
 
     async def stop(self, grace: float) -> None:
         """Refuses new requests, lets running ones end within `grace` seconds, says goodbye to the workers."""
@@ -137,7 +141,7 @@ class Scheduler:
         self._tokens = tokens = Tokens(config.token_file, config.admin_token_file)
         self._traces, traced = trace(self.front, config.traces)
         if config.frontends:  # they keep the door, and hand on what only this process can answer
-            self._fleet = Fleet(config, self.front.model.vocab_size, self.loop.post)
+            self._fleet = Fleet(config, self.front.model.vocab_size, self.loop.post, self.failed.set)
             self._endpoints.append(Endpoint(self._fleet.inner, tokens, None))
         else:
             self._endpoints.append(Endpoint(config.listen, tokens, credentials, traced))

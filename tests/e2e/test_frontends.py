@@ -3,7 +3,9 @@ gets is chance, so each test knows the doors it goes through, by the ids of requ
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -272,3 +274,22 @@ async def is_refused(door: Door) -> bool:
     except grpc.aio.AioRpcError as error:
         return error.code() is grpc.StatusCode.UNAVAILABLE
     return False
+
+
+def test_a_scheduler_that_is_killed_leaves_no_process_behind_and_the_next_one_has_its_port(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "tiny", vocab=VOCAB_SIZE, layers=1)
+    command = module("octavo_scheduler", f"--model={model}", f"--workers=ipc://{tmp_path}/steps", "--frontends=1")
+    first = subprocess.Popen([*command, "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    with first:
+        assert first.stdout is not None
+        words = re.search(r" on (127\.0\.0\.1:\d+),", first.stdout.readline())
+        assert words is not None
+        refused = subprocess.run(
+            [*command[:-2], "--frontends=1", f"--listen={words[1]}"], capture_output=True, text=True
+        )
+        fronts = psutil.Process(first.pid).children()
+        first.kill()
+    assert refused.returncode == 2, "while the first one is there"
+    assert "cannot listen on" in refused.stderr
+    with running([*command, f"--listen={words[1]}"], ready=f"on {words[1]},"):
+        assert psutil.wait_procs(fronts, PATIENCE)[1] == []

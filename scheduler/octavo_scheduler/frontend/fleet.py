@@ -40,7 +40,10 @@ LONGEST_FOLDER = 80
 class Fleet:
     """Made inside a running event loop. Raises StartError when the address is taken."""
 
-    def __init__(self, config: Config, vocab_size: int, post: Callable[[Command], None]) -> None:
+    def __init__(
+        self, config: Config, vocab_size: int, post: Callable[[Command], None], on_failure: Callable[[], object]
+    ) -> None:
+        """`post`: the loop's. `on_failure` is called when nothing can be said to front processes any more."""
         self.num_lost = 0
         """Processes that ended unasked."""
         self._config = config
@@ -50,7 +53,8 @@ class Fleet:
         self._event_loop = asyncio.get_running_loop()
         self._link = RouterLink(steps(self._folder), most_pending=MOST_PENDING)
         self.hub = Hub(self._link, post, vocab_size, self._from_hub(self._listens), self._from_hub(self._give_up))
-        self._thread = threading.Thread(target=self.hub.run, name="hub", daemon=True)
+        self._thread = threading.Thread(target=self._run_hub, name="hub", daemon=True)
+        self._on_failure = on_failure
         self._thread.start()
         self._is_stopping = False
         self._processes: dict[str, asyncio.subprocess.Process] = {}
@@ -81,7 +85,7 @@ class Fleet:
         done, _ = await asyncio.wait(awaited, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for each in done:
             each.result()
-        if not listening.done():
+        if not done:
             raise StartError(f"the front processes do not listen after {START_SECONDS:g} s")
 
     def reload(self) -> None:
@@ -107,6 +111,13 @@ class Fleet:
             os.close(end)
         self._port.release()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run_hub(self) -> None:
+        try:
+            self.hub.run()
+        except Exception:
+            log.exception("what front processes say and are told goes nowhere")
+            self._event_loop.call_soon_threadsafe(self._on_failure)
 
     async def _keep(self, number: int) -> None:
         """Has one front process of this number at any time. Raises StartError when the first one never listens."""

@@ -36,7 +36,7 @@ class Frontend:
     def __init__(self, config: FrontendConfig, model: ServedModel) -> None:
         self._stay = config.stay
         self._tokens = tokens = Tokens(config.token_file, config.admin_token_file)
-        self.uplink = Uplink(config.steps, config.stay, lambda outputs: self.front.deliver(outputs))
+        self.uplink = Uplink(config.steps, config.stay, config.number, lambda outputs: self.front.deliver(outputs))
         self.front = Front(model, self.uplink.post, config.stay + MARK)
         self.front.kept.on_forget = self.uplink.free
         self._traces, traced = trace(self.front, config.traces)

@@ -23,12 +23,13 @@ MOST_TOKENS = 1 << 22
 class Uplink:
     """`deliver` gets all outputs of a turn. All but `post` is called in the event loop."""
 
-    def __init__(self, address: str, stay: str, deliver: Callable[[list[Output]], None]) -> None:
+    def __init__(self, address: str, stay: str, number: int, deliver: Callable[[list[Output]], None]) -> None:
         self._stay = stay
+        self._number = number
         self._deliver = deliver
         self._commands: deque[FrontCommand] = deque()
         self._freed: list[bytes] = []
-        self._claims: dict[bytes, asyncio.Future[int]] = {}
+        self._claims: dict[bytes, list[asyncio.Future[int]]] = {}
         self._new_claims: list[bytes] = []
         self.failed = asyncio.Event()
         """Set when something came that cannot be read: what it said is lost."""
@@ -49,15 +50,16 @@ class Uplink:
         """Number of the front process that answers under this name: of this one, if no other does."""
         name = _name(key)
         if name not in self._claims:
-            self._claims[name] = self._event_loop.create_future()
+            self._claims[name] = []
             self._new_claims.append(name)
             self._soon()
-        return await asyncio.shield(self._claims[name])
+        answer: asyncio.Future[int] = self._event_loop.create_future()
+        self._claims[name].append(answer)
+        return await answer
 
     def free(self, key: Key) -> None:
         """This front knows the name no longer."""
-        self._freed.append(_name(key))
-        self._soon()
+        self._free(_name(key))
 
     def close(self) -> None:
         """Sends what is still to be said."""
@@ -67,6 +69,10 @@ class Uplink:
     def tell(self, said: Said) -> None:
         """At once."""
         self._link.send(encode_said(said))
+
+    def _free(self, name: bytes) -> None:
+        self._freed.append(name)
+        self._soon()
 
     def _soon(self) -> None:
         if not self._is_due:
@@ -104,8 +110,11 @@ class Uplink:
             self.failed.set()
             return
         for name, number in news.owners:
-            if (claim := self._claims.pop(name, None)) is not None and not claim.done():
-                claim.set_result(number)
+            waiting = [answer for answer in self._claims.pop(name, ()) if not answer.done()]
+            for answer in waiting:
+                answer.set_result(number)
+            if not waiting and number == self._number:  # whoever asked has left
+                self._free(name)
         if news.outputs:
             self._deliver(list(news.outputs))
 
