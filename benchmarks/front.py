@@ -5,8 +5,9 @@ processes that serve clients. Without front processes that is the scheduler, whi
 tells its step, and a file that this process and the worker share when that step's result was sent. Client, worker and
 scheduler share the machine's cores with the fronts, so that times include what they take from each other.
 
-Prints one line of JSON: for each number of front processes and of streams `tok_s_per_core` (tokens by CPU seconds of the
-processes that serve clients), `all_tok_s_per_core` (the scheduler's own counted too), `p50_ms` and `p99_ms`, `tok_s`.
+Prints a line for each row of the table and then one of JSON: for each number of front processes and of streams
+`tok_s_per_core` (tokens by CPU seconds of the processes that serve clients), `all_tok_s_per_core` (the scheduler's own
+counted too), `tok_s`, `p50_ms` and `p99_ms`, and the share of the processors that `others` had, which should be 0.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from octavo_client.local import LocalServer, Programs
 from octavo_scheduler.frontend.wire import stay_of
 from octavo_scheduler.offline.meter import percentile
 
+from benchmarks.machine import Watch, machine
 from benchmarks.paced_worker import TOKEN, Stamps
 from tests.doubles.tiny_model import make_tiny_model
 
@@ -86,9 +88,11 @@ async def measure(server: LocalServer, stamps: Stamps, num_frontends: int, num_s
         while meter.num_begun < num_streams:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
+        watch = Watch()
         before, began, meter.is_on = _cpu_seconds(server), time.monotonic(), True
         await asyncio.sleep(seconds)
         meter.is_on, took, after = False, time.monotonic() - began, _cpu_seconds(server)
+        others = watch.others_share()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,6 +104,7 @@ async def measure(server: LocalServer, stamps: Stamps, num_frontends: int, num_s
         "tok_s": round(num_tokens / took),
         "p50_ms": round(percentile(meter.milliseconds, 0.5) or 0.0, 2),
         "p99_ms": round(percentile(meter.milliseconds, 0.99) or 0.0, 2),
+        "others": None if others is None else round(others, 2),
     }
 
 
@@ -138,7 +143,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
     options = parser.parse_args()
-    print(json.dumps({f"frontends {n}": run(n, STREAMS, options.seconds) for n in FRONTENDS}))
+    figures: dict[str, Any] = {"machine": machine()}
+    for number in FRONTENDS:
+        row = figures[f"frontends {number}"] = run(number, STREAMS, options.seconds)
+        print(f"frontends {number}: {json.dumps(row)}", flush=True)
+    print(json.dumps(figures))
     return 0
 
 
