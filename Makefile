@@ -85,6 +85,9 @@ perplexity: $(DEV) ## Perplexity and greedy agreement of each precision on 100 k
 bench-core: $(DEV) ## Time plan, apply and the way over ipc for 256 decoding sequences
 	$(BIN)/python -m benchmarks.core
 
+bench-front: $(DEV) ## Tokens by CPU second of the front, and time from result to client, with 0 to 2 front processes (minutes)
+	$(BIN)/python -m benchmarks.front
+
 bench-start: $(DEV) ## Time exec to first token: a GGUF file, and engine folders made of it (two minutes)
 	$(BIN)/python -m benchmarks.start $(if $(MODEL),--model "$(MODEL)")
 

@@ -38,12 +38,12 @@ async def serve(config: Config) -> int:
     if scheduler.http_address is not None:
         words += f", browsers {scheduler.http_address}"
     print(f"octavo scheduler: {words}", flush=True)
-    await _first(signals.get(), scheduler.failed.wait())
-    await _first(scheduler.stop(grace=0 if scheduler.failed.is_set() else config.grace), signals.get())
+    await first(signals.get(), scheduler.failed.wait())
+    await first(scheduler.stop(grace=0 if scheduler.failed.is_set() else config.grace), signals.get())
     return 1 if scheduler.failed.is_set() else 0
 
 
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+async def first(*waits: Coroutine[Any, Any, object]) -> None:
     """Until one of them is done; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

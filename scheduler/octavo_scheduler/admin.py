@@ -18,6 +18,7 @@ from octavo_scheduler.core.states import WorkerState
 from octavo_scheduler.core.worker import Worker
 from octavo_scheduler.errors import InvalidRequest, Overloaded, RequestError, UnknownName
 from octavo_scheduler.front import Front
+from octavo_scheduler.frontend.fleet import Fleet
 from octavo_scheduler.loop import Loop
 from octavo_scheduler.outlet import Outlet
 from octavo_scheduler.prompts import parse_prompt
@@ -29,8 +30,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """One for each scheduler."""
 
-    def __init__(self, front: Front, loop: Loop) -> None:
+    def __init__(self, front: Front, loop: Loop, fleet: Fleet | None = None) -> None:
+        """`fleet`: front processes beside the scheduler's own front."""
         self._front = front
+        self._fleet = fleet
         self._loop = loop
         self._started_at = time.monotonic()
         self._num_watchers = 0
@@ -39,7 +42,11 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         status = await self._ask(context, lambda core, now, outputs: report.status(core, self._loop, now))
         status.model = self._front.model.name
         status.uptime_seconds = time.monotonic() - self._started_at
-        status.service.MergeFrom(report.service(self._front.tally))
+        services = [report.service(self._front.tally)]
+        if self._fleet is not None:
+            services += self._fleet.hub.services()
+            status.counters.frontends_lost = self._fleet.num_lost
+        status.service.MergeFrom(report.total(services))
         return status
 
     async def WatchStatus(self, request: pb.WatchStatusRequest, context: Context) -> None:
@@ -55,14 +62,14 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             await outlet.end(error)
 
     async def ListRequests(self, request: pb.ListRequestsRequest, context: Context) -> pb.ListRequestsResponse:
-        labels = self._front.labels()
+        labels = self._labels()
         return await self._ask(
             context, lambda core, now, outputs: pb.ListRequestsResponse(requests=report.requests(core, labels, now))
         )
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         name = request.request_id
-        ids = [id for id, label in self._front.labels().items() if name == label] or [name]
+        ids = [id for id, label in self._labels().items() if name == label] or [name]
 
         def look(core: Core, now: float, outputs: list[Output]) -> pb.ExplainResponse:
             alive = [id for id in ids if id in core.requests] or ids[:1]
@@ -76,7 +83,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return await self._ask(context, look)
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
-        names, labels = frozenset(request.request_ids), self._front.labels()
+        names, labels = frozenset(request.request_ids), self._labels()
 
         def abort(core: Core, now: float, outputs: list[Output]) -> pb.AbortResponse:
             if not names and not request.HasField("tenant"):
@@ -95,7 +102,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return await self._ask(context, abort)
 
     async def GetPageMap(self, request: pb.GetPageMapRequest, context: Context) -> pb.GetPageMapResponse:
-        labels = self._front.labels()
+        labels = self._labels()
 
         def look(core: Core, now: float, outputs: list[Output]) -> pb.GetPageMapResponse:
             names = [request.worker_id] if request.worker_id else sorted(core.workers)
@@ -161,6 +168,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             return pb.ResumeWorkerResponse()
 
         return await self._ask(context, resume)
+
+    def _labels(self) -> dict[str, str]:
+        """What clients call requests, by id."""
+        return self._front.labels() | (self._fleet.hub.labels() if self._fleet is not None else {})
 
     async def _ask(self, context: Context, question: Question[Answer]) -> Answer:
         """The answer, or the end of the call with the status of the RequestError that was raised."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from octavo_scheduler.access import TlsFiles, require_keys
 from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
-from octavo_scheduler.limits import MAX_REQUEST_SECONDS
+from octavo_scheduler.limits import MAX_FRONTENDS, MAX_REQUEST_SECONDS
 from octavo_scheduler.link import CurveFiles
 from octavo_scheduler.lock import socket_path
 
@@ -46,11 +46,19 @@ class Config:
     record_tokens: bool = False
     grace: float = 30.0
     """Seconds that running streams may go on after SIGTERM."""
+    frontends: int = 0
+    """Processes that serve clients beside each other; 0: this one does."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.grace <= MAX_REQUEST_SECONDS:
             raise StartError(f"--grace {self.grace:g} must lie in [0, {MAX_REQUEST_SECONDS:g}] seconds")
         check_listen("--listen", self.listen)
+        if not 0 <= self.frontends <= MAX_FRONTENDS:
+            raise StartError(f"--frontends {self.frontends} must lie in [0, {MAX_FRONTENDS}]")
+        if self.frontends and self.listen.startswith("unix:"):
+            raise StartError(
+                f"--frontends shares a TCP port, and {self.listen} is a socket file: use --listen HOST:PORT"
+            )
         check_workers(self.workers)
         require_keys(
             self.listen,
@@ -127,6 +135,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--served-model-name", help="name that clients use; default: the folder's or file's")
     p.add_argument("--max-context", type=int, help="longest sequence that is served, in tokens; default: the model's")
     p.add_argument("--listen", default="127.0.0.1:50051", help="gRPC address, HOST:PORT or unix:PATH")
+    p.add_argument(
+        "--frontends", type=int, default=Config.frontends, metavar="N", help="serve --listen by N further processes"
+    )
     p.add_argument("--admin-listen", help="gRPC address of AdminService; default: --listen serves it too")
     p.add_argument("--http", metavar="ADDRESS", help="serve the web page, /metrics and JSON there; default: nowhere")
     p.add_argument("--traces", metavar="URL", help="send a span for each request to this OTLP/gRPC collector")
@@ -236,6 +247,7 @@ def read_config(arguments: Sequence[str] | None = None) -> Config:
         record=o.record,
         record_tokens=o.record_tokens,
         grace=o.grace,
+        frontends=o.frontends,
     )
 
 

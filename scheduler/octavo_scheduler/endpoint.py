@@ -24,7 +24,6 @@ SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES),
     ("grpc.max_metadata_size", limits.GRPC_METADATA_BYTES),
-    ("grpc.so_reuseport", 0),
     # Else gRPC itself cancels calls of a burst at random; a full queue is to refuse them, with a time to try again.
     ("grpc.server.max_pending_requests", limits.GRPC_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", limits.GRPC_PENDING_CALLS),
@@ -40,12 +39,16 @@ class Endpoint:
         tokens: Tokens,
         credentials: grpc.ServerCredentials | None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        *,
+        is_shared: bool = False,
     ) -> None:
-        """`interceptors`: further ones, which come when it is clear that the call is allowed."""
+        """`interceptors`: further ones, which come when it is clear that the call is allowed. `is_shared`: other processes
+        of this user may listen there too."""
         path = socket_path(listen)
         self._lock = PathLock(path) if path else None
         self.server = grpc.aio.server(
-            interceptors=[RoleInterceptor(tokens), ShieldInterceptor(), *interceptors], options=SERVER_OPTIONS
+            interceptors=[RoleInterceptor(tokens), ShieldInterceptor(), *interceptors],
+            options=[*SERVER_OPTIONS, ("grpc.so_reuseport", int(is_shared))],
         )
         previous = os.umask(0o177)  # a socket file is for its owner alone
         try:

@@ -59,6 +59,7 @@ COUNTERS = (
     ("swap_seconds", "octavo_swap_seconds", "Time that workers spent moving pages between tiers, as they say."),
     ("workers_joined", "octavo_workers_joined", "Workers that joined."),
     ("workers_lost", "octavo_workers_lost", "Workers that left or were given up."),
+    ("frontends_lost", "octavo_frontends_lost", "Front processes that ended unasked, and were started again."),
     ("audit_violations", "octavo_audit_violations", "Laws of the page ledger that were found broken, and mended."),
 )
 FINISHED = {"stop": "stop", "length": "length", "aborted": "abort", "cancelled": "abort"}

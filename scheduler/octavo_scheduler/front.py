@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from octavo_scheduler import errors
 from octavo_scheduler.answer import Answer, Begin, End, Event
-from octavo_scheduler.core import Core
+from octavo_scheduler.commands import Abort, Post, Submit
 from octavo_scheduler.core.events import Masked, Output, Refused
 from octavo_scheduler.kept import Kept
 from octavo_scheduler.limits import MAX_REQUEST_SECONDS, STREAM_BUFFER_BYTES
@@ -33,10 +33,10 @@ log = logging.getLogger("octavo.scheduler")
 T = TypeVar("T")
 Trace = Callable[[Parsed], AbstractContextManager[Callable[[Begin | End], None]]]
 """Entered for as long as a request is answered; what it gives is told the first event and the last."""
-Post = Callable[[Callable[[Core, float], list[Output]]], None]
 
 
 ASIDE_THREADS = 2
+ID_RANDOM_BYTES = 16
 ID_BYTES = 5
 """Of a token id in a message, at most."""
 PAIR_BYTES = 16
@@ -44,10 +44,12 @@ PAIR_BYTES = 16
 
 
 class Front:
-    """Streams of one scheduler. All methods but `deliver` run in the event loop."""
+    """Streams of one scheduler, or of one of its front processes. All methods but `deliver` run in the event loop."""
 
-    def __init__(self, model: ServedModel, post: Post) -> None:
+    def __init__(self, model: ServedModel, post: Post, mark: str = "") -> None:
+        """`post` has the loop run a command; `mark` is what all ids of this front begin with."""
         self.model = model
+        self._mark = mark
         self.is_draining = False
         self.kept = Kept()
         self.live: dict[str, Transcript] = {}
@@ -78,7 +80,7 @@ class Front:
                 if not transcript.run:
                     self._end_run(output.request)
                     if transcript.failure is not None:  # of one branch, perhaps: nobody waits for the others any more
-                        self._abort(output.request)
+                        self.abort(output.request)
 
     def _end_run(self, run: str) -> None:
         del self.live[run]
@@ -112,7 +114,12 @@ class Front:
             raise errors.Unavailable("the scheduler is shutting down", reason="STOPPED")
         seconds = MAX_REQUEST_SECONDS if time_remaining is None else min(time_remaining, MAX_REQUEST_SECONDS)
         now = time.monotonic()
-        return Arrival(id=secrets.token_hex(16), seed=secrets.randbits(64), now=now, deadline=now + seconds)
+        return Arrival(
+            id=self._mark + secrets.token_hex(ID_RANDOM_BYTES),
+            seed=secrets.randbits(64),
+            now=now,
+            deadline=now + seconds,
+        )
 
     async def parsed(
         self, check: Callable[[Arrival], Parsed], time_remaining: float | None, *, is_short: bool
@@ -142,7 +149,7 @@ class Front:
                         await self._go_on(transcript, parsed, answer)
                     events = answer.take(await reader.take())
                     for cut in answer.take_cuts():
-                        self._abort(transcript.run, at=cut.at, branch=cut.branch)
+                        self.abort(transcript.run, at=cut.at, branch=cut.branch)
                     for event in events:
                         if isinstance(event, Begin | End):
                             course.note(event)
@@ -182,7 +189,7 @@ class Front:
         transcript.run, transcript.failure = run, None
         self.live[run] = transcript
         self._labels[run] = parsed.label
-        self._post(lambda core, now: [*core.submit(spec, now), *(o for mask in masks for o in core.apply(mask, now))])
+        self._post(Submit(spec, parsed.label, tuple(masks)))
 
     @staticmethod
     def _known(transcript: Transcript) -> list[tuple[int, ...]]:
@@ -202,13 +209,14 @@ class Front:
         if transcript.readers:
             return
         if transcript.run:
-            self._abort(transcript.run)
+            self.abort(transcript.run)
             self._end_run(transcript.run)
             transcript.run = ""
         self.kept.leave(parsed, transcript)
 
-    def _abort(self, request: str, at: int | None = None, branch: int = 0) -> None:
-        self._post(lambda core, now: core.abort(request, now, at, branch))
+    def abort(self, request: str, at: int | None = None, branch: int = 0) -> None:
+        """Ends a run or, with `at`, one branch of it. The core says so in its outputs."""
+        self._post(Abort(request, at, branch))
 
 
 def _with_seed(parsed: Parsed, seed: int) -> Parsed:

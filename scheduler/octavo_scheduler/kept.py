@@ -38,6 +38,11 @@ class Kept:
         """Those without a reader, and since when."""
         self._num_tokens = 0
         """Of these."""
+        self.on_forget: Callable[[Key], object] = lambda key: None
+        """Told the names that are known no longer."""
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._named
 
     def __len__(self) -> int:
         return len(self._named)
@@ -79,6 +84,7 @@ class Kept:
             self._num_tokens += transcript.size
         else:
             del self._named[key]
+            self.on_forget(key)
         self._forget()
 
     def _forget(self) -> None:
@@ -90,6 +96,7 @@ class Kept:
                 return
             del self._left_at[key]
             self._num_tokens -= self._named.pop(key)[1].size
+            self.on_forget(key)
 
 
 def _new(parsed: Parsed) -> Transcript:

@@ -9,6 +9,9 @@ HTTP_CONNECTIONS = 1024
 """Connections and requests by HTTP; more get status 503."""
 ZMQ_MESSAGE_BYTES = 64 << 20
 
+MAX_FRONTENDS = 64
+"""Front processes of one scheduler."""
+
 MAX_WORKER_ID_BYTES = 128
 MAX_WORKER_WORDS = 1024
 """Characters of a worker's own words, which are logged."""

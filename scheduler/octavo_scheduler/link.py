@@ -28,6 +28,8 @@ CURVE_KEY_BYTES = 32
 OLDEST_LIBRARY = (4, 3, 5)
 """Older ones can be crashed or overflowed by whoever reaches the socket, CURVE or not."""
 
+MOST_PENDING = 16
+"""Messages that wait for a worker that does not take them."""
 MOST_MESSAGES = 256
 """Messages handed over by one `receive`, so that a flood cannot keep the loop from planning."""
 
@@ -43,7 +45,8 @@ class CurveFiles:
 class RouterLink:
     """Binds `address`. Raises StartError when it is taken or one of the keys cannot be read."""
 
-    def __init__(self, address: str, curve: CurveFiles | None = None) -> None:
+    def __init__(self, address: str, curve: CurveFiles | None = None, most_pending: int = MOST_PENDING) -> None:
+        """`most_pending`: messages that may wait for one peer."""
         check_library(zmq.zmq_version_info())
         self._curve = curve
         if curve:
@@ -56,7 +59,7 @@ class RouterLink:
         self._socket = self._context.socket(zmq.ROUTER)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
-            self._configure(curve)
+            self._configure(curve, most_pending)
             previous = os.umask(0o177)
             try:
                 self._socket.bind(address)
@@ -74,10 +77,10 @@ class RouterLink:
         self._poller.register(self._monitor, zmq.POLLIN)
         self._poller.register(self._woken, zmq.POLLIN)
 
-    def _configure(self, curve: CurveFiles | None) -> None:
+    def _configure(self, curve: CurveFiles | None, most_pending: int) -> None:
         socket = self._socket
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.setsockopt(zmq.SNDHWM, 16)
+        socket.setsockopt(zmq.SNDHWM, most_pending)
         socket.setsockopt(zmq.RCVHWM, 1000)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, ZMQ_MESSAGE_BYTES)

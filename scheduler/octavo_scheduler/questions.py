@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output
 from octavo_scheduler.core.states import WorkerState
 from octavo_scheduler.errors import RequestError, RequestFailed
-from octavo_scheduler.loop import Loop
+from octavo_scheduler.loop import Command
 
 log = logging.getLogger("octavo.scheduler")
 
@@ -18,7 +18,13 @@ Question = Callable[[Core, float, list[Output]], Answer]
 """What it changes in the core may lead to outputs, which it appends."""
 
 
-async def ask(loop: Loop, question: Question[Answer]) -> Answer:
+class Posts(Protocol):
+    """The loop, as far as questions go."""
+
+    def post(self, command: Command) -> None: ...
+
+
+async def ask(loop: Posts, question: Question[Answer]) -> Answer:
     """The answer. Raises the RequestError that the question raised."""
     event_loop = asyncio.get_running_loop()
     answer: asyncio.Future[Answer] = event_loop.create_future()

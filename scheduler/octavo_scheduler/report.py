@@ -74,6 +74,36 @@ def service(tally: RequestTally) -> pb.Service:
     )
 
 
+_ADDED_HISTOGRAMS = (
+    *("first_token_seconds", "queue_seconds", "prefill_seconds", "decode_seconds", "total_seconds", "token_seconds"),
+    *("prompt_tokens", "answer_tokens"),
+)
+_ADDED_COUNTS = ("streams_cut_off", "prefix_queries", "prefix_hits")
+
+
+def total(services: Iterable[pb.Service]) -> pb.Service:
+    """The sum of what several fronts counted; each must be sound."""
+    whole = service(RequestTally())
+    for part in services:
+        for name in _ADDED_HISTOGRAMS:
+            sums, added = getattr(whole, name), getattr(part, name)
+            sums.counts[:] = [a + b for a, b in zip(sums.counts, added.counts, strict=True)]
+            sums.sum += added.sum
+        for count, more in zip(whole.outcomes, part.outcomes, strict=True):
+            count.count += more.count
+        for name in _ADDED_COUNTS:
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+    return whole
+
+
+def is_sound(part: pb.Service) -> bool:
+    """Whether it has the shape of what `service` makes, so that it can be added."""
+    known = service(RequestTally())
+    names = [each.outcome for each in part.outcomes] == [each.outcome for each in known.outcomes]
+    pairs = [(getattr(part, name), getattr(known, name)) for name in _ADDED_HISTOGRAMS]
+    return names and all(one.bounds == two.bounds and len(one.counts) == len(two.counts) for one, two in pairs)
+
+
 def requests(core: Core, labels: Mapping[str, str], now: float) -> list[pb.RequestStatus]:
     """All live requests, in order of arrival."""
     return [_request(request, labels, now) for request in sorted(core.requests.values(), key=lambda r: r.arrival)]

@@ -13,11 +13,10 @@ from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece, PromptP
 from octavo_scheduler.core.request import FinishReason, RequestSpec
 from octavo_scheduler.errors import RequestError, SlowReader
 from octavo_scheduler.front import Front
-from octavo_scheduler.loop import Loop
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import check_context, encode_messages, encode_text, parse_messages, parse_prompt
-from octavo_scheduler.questions import ask
+from octavo_scheduler.questions import Posts, ask
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse
 
 Response = TypeVar("Response", pb.GenerateResponse, pb.ChatResponse)
@@ -40,7 +39,7 @@ FINISH_REASONS = {
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     """One for each scheduler."""
 
-    def __init__(self, front: Front, loop: Loop) -> None:
+    def __init__(self, front: Front, loop: Posts) -> None:
         self._front = front
         self._loop = loop
 

@@ -16,8 +16,9 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-GRPC_SERVERS = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
-SCHEDULER_SERVICES = (*GRPC_SERVERS, "compat", "traces", "web")
+GRPC_SERVERS = ("service", "services", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
+FRONTEND = ("frontend.server", "frontend.relay", "frontend.names")
+SCHEDULER_SERVICES = (*GRPC_SERVERS, *FRONTEND, "compat", "traces", "web")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
 HOMES: dict[str, tuple[str, ...]] = {
@@ -26,7 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "grpc": GRPC_HOMES,
     "grpc_health": GRPC_HOMES,
     "grpc_reflection": GRPC_HOMES,
-    "zmq": ("octavo_scheduler.link", "octavo_worker.link"),
+    "zmq": ("octavo_scheduler.link", "octavo_scheduler.frontend.link", "octavo_worker.link"),
     "llguidance": ("octavo_scheduler.matching.grammars",),
 }
 
@@ -34,7 +35,8 @@ HOMES: dict[str, tuple[str, ...]] = {
 STEP_HOMES = ("octavo_scheduler.wire", "octavo_worker.batch", "octavo_worker.link")
 READERS = ("requests", "prompts", "report", "description", "exposition")
 SCHEDULER_MESSAGES = tuple(f"octavo_scheduler.{name}" for name in READERS)
-PROTOBUF_HOMES = (*STEP_HOMES, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1", "octavo.foreign")
+FRONT_HOME = "octavo_scheduler.frontend.wire"
+PROTOBUF_HOMES = (*STEP_HOMES, FRONT_HOME, *SERVICES, *SCHEDULER_MESSAGES, "octavo.v1", "octavo.foreign")
 
 # The core is told the time, ids and seeds; it never asks for them.
 NOT_IN_CORE = {"asyncio", "datetime", "multiprocessing", "os", "random", "secrets", "select", "socket", "subprocess"}
@@ -65,6 +67,8 @@ def _why_not(module: str, imported: Import) -> str | None:
         return f"protobuf types stop at {', '.join(PROTOBUF_HOMES)}"
     if "step_pb2" in imported.name and not lies_in(module, STEP_HOMES):
         return f"the step protocol stops at {', '.join(STEP_HOMES)}"
+    if "front_pb2" in imported.name and module != FRONT_HOME:
+        return f"the front protocol stops at {FRONT_HOME}"
     return None
 
 

@@ -19,6 +19,9 @@ FORBIDDEN = [
     ("octavo_scheduler.loop", "def late():\n    from octavo.v1 import step_pb2"),
     ("octavo_scheduler.service", "from octavo.v1 import step_pb2"),
     ("octavo_scheduler.service", "from octavo.v1.step_pb2 import StepPlan"),
+    ("octavo_scheduler.frontend.hub", "import zmq"),
+    ("octavo_scheduler.frontend.hub", "from octavo.v1 import front_pb2"),
+    ("octavo_scheduler.frontend.server", "from octavo.v1 import front_pb2"),
     ("octavo_scheduler.tokens", "import grpc.aio"),
     ("octavo_scheduler.keys", "import zmq"),
     ("octavo_scheduler.errors", "from octavo.v1 import inference_pb2"),
@@ -40,6 +43,8 @@ ALLOWED = [
     ("octavo_scheduler.service", "import grpc\nfrom octavo.v1 import inference_pb2"),
     ("octavo_scheduler.wire", "from octavo.v1 import step_pb2"),
     ("octavo_scheduler.link", "import zmq"),
+    ("octavo_scheduler.frontend.link", "import zmq"),
+    ("octavo_scheduler.frontend.wire", "from octavo.v1 import admin_pb2, front_pb2"),
     (
         "octavo_scheduler.core.planner",
         "from dataclasses import dataclass\nfrom .pages import Pool\nfrom . import states",

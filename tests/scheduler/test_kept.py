@@ -78,3 +78,13 @@ def test_nothing_is_kept_of_what_was_refused_or_has_no_name() -> None:
     shelf.read("a", 0)
     shelf.read("", 4)
     assert len(shelf.kept) == 0
+
+
+def test_every_name_that_is_forgotten_is_told() -> None:
+    shelf, told = Shelf(most_answers=2), []
+    shelf.kept.on_forget = told.append
+    for name in "abc":
+        shelf.read(name, 1)
+    shelf.read("nothing came", 0)
+    assert told == [("", "a"), ("", "nothing came")]
+    assert [("", name) in shelf.kept for name in "abc"] == [False, True, True]

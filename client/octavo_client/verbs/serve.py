@@ -21,6 +21,7 @@ SCHEDULER_FLAGS: tuple[tuple[str, str | None, str], ...] = (
     ("--preempt", "auto|swap|drop", "what happens to a sequence that has to make room"),
     ("--no-prefix-cache", None, "compute every prompt from its first token"),
     ("--admin-listen", "ADDRESS", "where administrators are served (default: at --listen, with clients)"),
+    ("--frontends", "N", "processes that serve clients beside each other (default: the scheduler alone does)"),
     ("--http", "ADDRESS", "serve the web page, /metrics and JSON there (default: nowhere)"),
     ("--token-file", "FILE", "ask clients for a bearer token of this file, one a line"),
     ("--admin-token-file", "FILE", "tokens of administrators; without it clients with a token cannot administrate"),

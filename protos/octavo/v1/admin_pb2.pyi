@@ -398,7 +398,7 @@ class QueueDepth(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("accepted", "refused", "ended", "cancelled", "prompt_tokens", "generated_tokens", "drops", "swaps", "stale_messages", "bad_messages", "workers_lost", "audit_violations", "workers_joined", "swapped_out_bytes", "swapped_in_bytes", "swap_seconds")
+    __slots__ = ("accepted", "refused", "ended", "cancelled", "prompt_tokens", "generated_tokens", "drops", "swaps", "stale_messages", "bad_messages", "workers_lost", "audit_violations", "workers_joined", "swapped_out_bytes", "swapped_in_bytes", "swap_seconds", "frontends_lost")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +415,7 @@ class Counters(_message.Message):
     SWAPPED_OUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     SWAPPED_IN_BYTES_FIELD_NUMBER: _ClassVar[int]
     SWAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FRONTENDS_LOST_FIELD_NUMBER: _ClassVar[int]
     accepted: int
     refused: int
     ended: int
@@ -431,7 +432,8 @@ class Counters(_message.Message):
     swapped_out_bytes: int
     swapped_in_bytes: int
     swap_seconds: float
-    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ended: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., drops: _Optional[int] = ..., swaps: _Optional[int] = ..., stale_messages: _Optional[int] = ..., bad_messages: _Optional[int] = ..., workers_lost: _Optional[int] = ..., audit_violations: _Optional[int] = ..., workers_joined: _Optional[int] = ..., swapped_out_bytes: _Optional[int] = ..., swapped_in_bytes: _Optional[int] = ..., swap_seconds: _Optional[float] = ...) -> None: ...
+    frontends_lost: int
+    def __init__(self, accepted: _Optional[int] = ..., refused: _Optional[int] = ..., ended: _Optional[int] = ..., cancelled: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., drops: _Optional[int] = ..., swaps: _Optional[int] = ..., stale_messages: _Optional[int] = ..., bad_messages: _Optional[int] = ..., workers_lost: _Optional[int] = ..., audit_violations: _Optional[int] = ..., workers_joined: _Optional[int] = ..., swapped_out_bytes: _Optional[int] = ..., swapped_in_bytes: _Optional[int] = ..., swap_seconds: _Optional[float] = ..., frontends_lost: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
     __slots__ = ("model", "uptime_seconds", "live_requests", "waiting", "workers", "counters", "service", "queue")

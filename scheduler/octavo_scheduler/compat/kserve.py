@@ -15,10 +15,9 @@ from octavo_scheduler.compat.finish import FINISH_REASONS
 from octavo_scheduler.errors import InvalidRequest, ModelNotFound, RequestError, SlowReader
 from octavo_scheduler.front import Front
 from octavo_scheduler.limits import MAX_ECHO
-from octavo_scheduler.loop import Loop
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import parse_prompt
-from octavo_scheduler.questions import ask, is_ready
+from octavo_scheduler.questions import Posts, ask, is_ready
 from octavo_scheduler.requests import Arrival, Parsed, check_model, parse
 from octavo_scheduler.service import SHORT_BYTES
 
@@ -44,7 +43,7 @@ REPEATED = {"stop", "stop_token_ids"}
 class KserveService(kserve_pb2_grpc.GRPCInferenceServiceServicer):
     """One for each scheduler."""
 
-    def __init__(self, front: Front, loop: Loop) -> None:
+    def __init__(self, front: Front, loop: Posts) -> None:
         self._front = front
         self._loop = loop
 

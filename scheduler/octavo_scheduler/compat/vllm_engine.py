@@ -22,10 +22,9 @@ from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
 from octavo_scheduler.errors import Overloaded, RequestError
 from octavo_scheduler.front import Front
-from octavo_scheduler.loop import Loop
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import parse_prompt
-from octavo_scheduler.questions import Question, ask, is_ready
+from octavo_scheduler.questions import Posts, Question, ask, is_ready
 from octavo_scheduler.requests import Arrival, Parsed, parse
 from octavo_scheduler.service import SHORT_BYTES
 
@@ -49,7 +48,7 @@ class Call:
 class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
     """One for each scheduler."""
 
-    def __init__(self, front: Front, loop: Loop) -> None:
+    def __init__(self, front: Front, loop: Posts) -> None:
         self._front = front
         self._loop = loop
         self._started_at = time.monotonic()
@@ -77,7 +76,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
         for call in [call for name in request.request_ids if name for call in self._calls.get(name, ())]:
             call.is_aborted = True
             if call.run:
-                self._abort(call.run)
+                self._front.abort(call.run)
         return pb.AbortResponse()
 
     async def HealthCheck(self, request: pb.HealthCheckRequest, context: Context) -> pb.HealthCheckResponse:
@@ -195,9 +194,6 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):
             yield
         finally:
             self._num_subscribers -= 1
-
-    def _abort(self, run: str) -> None:
-        self._loop.post(lambda core, now: core.abort(run, now))
 
     async def _ask(self, context: Context, question: Question[Answer]) -> Answer:
         try:

@@ -8,7 +8,7 @@ branch after the other, so that a branch of which helpers die ends alone.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 
 from octavo_scheduler import errors, limits
-from octavo_scheduler.core import Core
+from octavo_scheduler.commands import Masks, Post
 from octavo_scheduler.core.events import Committed, Finished, Masked, Output
 from octavo_scheduler.matching.constraint import Constraint
 from octavo_scheduler.matching.helper import Helper, HelperLost
@@ -25,7 +25,6 @@ from octavo_scheduler.model import ServedModel
 
 log = logging.getLogger("octavo.scheduler")
 
-Post = Callable[[Callable[[Core, float], list[Output]]], None]
 Branch = tuple[str, int]
 """Of a run."""
 
@@ -240,9 +239,9 @@ class Matchers:
                         if isinstance(mask, bytes)
                     ]
                 )
-        masked = [self._masked(branch, value) for branch, value in found.items()]
+        masked = tuple(self._masked(branch, value) for branch, value in found.items())
         if masked:
-            self._post(lambda core, now: [output for each in masked for output in core.apply(each, now)])
+            self._post(Masks(masked))
 
     def _masked(self, branch: Branch, value: bytes | str) -> Masked:
         if isinstance(value, bytes):
