@@ -16,7 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-GRPC_SERVERS = ("service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
+GRPC_SERVERS = ("batches", "service", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
 SCHEDULER_SERVICES = (*GRPC_SERVERS, "compat", "traces", "web")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))
 GRPC_HOMES = (*SERVICES, "octavo_scheduler.errors")  # which holds the one table of status codes
