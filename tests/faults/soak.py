@@ -228,11 +228,13 @@ class Soak:
             time.sleep(0.01)
         scheduler = psutil.Process(self.made.scheduler.pid)
         worker = psutil.Process(next(iter(self.made.workers.values())).pid)
+        kinds = open_kinds(scheduler)
         return {
             **json.loads(said[0].removeprefix(SAYS)),
             "rss": scheduler.memory_info().rss,
             "descriptors": scheduler.num_fds(),
-            "open": open_kinds(scheduler),
+            "open": kinds,
+            "clients": sum(count for kind, count in kinds.items() if kind.endswith(psutil.CONN_ESTABLISHED)),
             "threads": scheduler.num_threads(),
             "worker_rss": worker.memory_info().rss,
             "worker_descriptors": worker.num_fds(),
@@ -249,5 +251,16 @@ def open_kinds(process: psutil.Process) -> dict[str, int]:
     return dict(kinds)
 
 
-MAPS = ("requests", "waiting", "sequences", "plans_in_flight", "transcripts", "labels", "kept", "readers", "aside")
+MAPS = (
+    "requests",
+    "waiting",
+    "sequences",
+    "plans_in_flight",
+    "transcripts",
+    "labels",
+    "kept",
+    "readers",
+    "aside",
+    "clients",
+)
 """What is empty when all have gone."""
