@@ -4,8 +4,9 @@
 
 Workers are of paper and speak the true protocol; `tests/faults/soak.py` says what the requests are. Blocks of 10,000 that
 are done are kept in .cache/ under a digest of the sources: a run that was interrupted goes on, with another scheduler, which
-is warmed up first. Prints one line of JSON. rss_growth: of the scheduler's memory since it was warm, at most; descriptors
-and threads: of the scheduler, when it was warm and at the end, and so for the worker that lived longest.
+is warmed up first, by as many requests. Prints one line of JSON. rss_growth: of the scheduler's memory since it was warm, at
+most; descriptors and threads: of the scheduler, when it was warm and at the end, and so for the worker that lived longest;
+opened: which kinds of descriptors there were more of at the end.
 """
 
 import argparse
@@ -70,8 +71,9 @@ def problems_of(entry: Entry, warm: Entry) -> list[str]:
         problems.append(f"{entry['accepted']} requests were accepted, {entry['terminal']} ended")
     if growth(left, warm) > MOST_GROWTH:
         problems.append(f"memory grew from {warm['rss']} to {left['rss']} bytes")
+    opened = dict(Counter(left["open"]) - Counter(warm["open"]))
     problems += [
-        f"{name} were {warm[name]}, are {left[name]}"
+        f"{name} were {warm[name]}, are {left[name]}" + (f", more of them {opened}" if name == "descriptors" else "")
         for name in ("objects", "descriptors", "threads", "worker_descriptors")
         if left[name] > warm[name]
     ]
@@ -90,6 +92,7 @@ def figures(entries: list[Entry]) -> dict[str, Any]:
     last, warm = entries[-1]["left"], entries[-1]["warm"]
     return {
         **total,
+        "warmed_up_by": WARM,
         "pages_free": last["pages_free"],
         "pages_total": last["pages_total"],
         "maps": max(sum(entry["left"][name] for name in MAPS) for entry in entries),
@@ -98,6 +101,7 @@ def figures(entries: list[Entry]) -> dict[str, Any]:
         "rss_growth": round(max(growth(entry["left"], entry["warm"]) for entry in entries), 4),
         "worker_rss_growth": round(last["worker_rss"] / warm["worker_rss"] - 1, 4),
         "descriptors": [warm["descriptors"], last["descriptors"]],
+        "opened": dict(Counter(last["open"]) - Counter(warm["open"])),
         "threads": [warm["threads"], last["threads"]],
         "worker_descriptors": [warm["worker_descriptors"], last["worker_descriptors"]],
         "schedulers": len({entry["life"] for entry in entries}),

@@ -9,6 +9,7 @@ from typing import Any
 
 from octavo.audit import refuse_unpickling
 
+from octavo_scheduler.batches import EventLoop
 from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
@@ -57,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         if config.lifeline is not None:
             watch_lifeline(config.lifeline)
-        return asyncio.run(serve(config))
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
+            return runner.run(serve(config))
     except StartError as error:
         print(f"octavo scheduler: {error}", file=sys.stderr)
         return 2

@@ -1,6 +1,7 @@
 """Between gRPC and our services: what is no message, and what nobody foresaw, ends in one sentence too.
 
-gRPC would answer with the name and the words of whatever was raised, which are nobody's business but the operator's.
+gRPC would answer with the name and the words of whatever was raised, which are nobody's business but the operator's. And it
+would cancel a stream that its client leaves while a message is being sent, which loses memory (`batches`).
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from octavo_scheduler.batches import Writes
 from octavo_scheduler.errors import InvalidRequest, RequestError, RequestFailed
 
 log = logging.getLogger("octavo.scheduler")
@@ -39,6 +41,8 @@ class ShieldInterceptor(grpc.aio.ServerInterceptor):
         )
         serve: Any = getattr(handler, kind)
         shield = _shielded_stream if isasyncgenfunction(serve) else _shielded  # others write to the context
+        if handler.response_streaming and shield is _shielded:
+            serve = _left_between_messages(serve)
         opened = _each(read) if handler.request_streaming else _one(read)
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         shielded: grpc.RpcMethodHandler[Any, Any] = make(shield(serve, opened), None, write)
@@ -75,6 +79,14 @@ def _shielded_stream(serve: Any, opened: Any) -> Callable[[Any, Context], AsyncI
                 yield response
 
     return shielded
+
+
+def _left_between_messages(serve: Any) -> Callable[[Any, Context], Awaitable[None]]:
+    async def left(sent: Any, context: Context) -> None:
+        writes = Writes(context)
+        await writes.until_left(serve(sent, writes))
+
+    return left
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 
+from octavo_scheduler.batches import EventLoop
 from octavo_scheduler.config import Config, read_config
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output
@@ -69,4 +70,5 @@ async def serve(config: Config, kept_seconds: float) -> None:
 
 if __name__ == "__main__":
     kept, *flags = sys.argv[1:]
-    asyncio.run(serve(read_config(flags), float(kept)))
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        runner.run(serve(read_config(flags), float(kept)))

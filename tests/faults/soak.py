@@ -7,15 +7,18 @@ are flushed, and the scheduler's process is measured.
 """
 
 import asyncio
+import gc
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -200,20 +203,21 @@ class Soak:
             await asyncio.to_thread(finish, process)
             await asyncio.to_thread(self.made.start_worker)
 
-    async def rest(self) -> dict[str, int]:
+    async def rest(self) -> dict[str, Any]:
         """Waits until named answers are forgotten, which the next request sees to; flushes, leaves, and looks."""
         for _ in range(MOST_LOOKS):
             await asyncio.sleep(self.kept_seconds)
             async with self._service() as service:
                 await service.whole(request_of(self.requests[0], 1), streamed=False)
                 await service.admin.Flush(admin_pb2.FlushRequest())
+            gc.collect()  # calls in cycles keep the connections they were made over
             await asyncio.sleep(LEAVING_SECONDS)
             left = await asyncio.to_thread(self._look)
             if left["pages_free"] == left["pages_total"] and not any(left[name] for name in MAPS):
                 break
         return left
 
-    def _look(self) -> dict[str, int]:
+    def _look(self) -> dict[str, Any]:
         """What the scheduler says it holds, and what the system says of its process and of the oldest worker's."""
         assert self.made.scheduler is not None
         seen = len(self.made.lines)
@@ -224,15 +228,39 @@ class Soak:
             time.sleep(0.01)
         scheduler = psutil.Process(self.made.scheduler.pid)
         worker = psutil.Process(next(iter(self.made.workers.values())).pid)
+        kinds = open_kinds(scheduler)
         return {
             **json.loads(said[0].removeprefix(SAYS)),
             "rss": scheduler.memory_info().rss,
             "descriptors": scheduler.num_fds(),
+            "open": kinds,
+            "clients": sum(count for kind, count in kinds.items() if kind.endswith(psutil.CONN_ESTABLISHED)),
             "threads": scheduler.num_threads(),
             "worker_rss": worker.memory_info().rss,
             "worker_descriptors": worker.num_fds(),
         }
 
 
-MAPS = ("requests", "waiting", "sequences", "plans_in_flight", "transcripts", "labels", "kept", "readers", "aside")
+def open_kinds(process: psutil.Process) -> dict[str, int]:
+    """What a process has open: connections by family and state, all else by what it is."""
+    connections = {each.fd: f"{each.family.name} {each.status}" for each in process.net_connections("all")}
+    kinds = Counter[str]()
+    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            kinds[connections.get(int(entry.name)) or re.sub(r":\[\d+\]$", "", os.readlink(entry))] += 1
+    return dict(kinds)
+
+
+MAPS = (
+    "requests",
+    "waiting",
+    "sequences",
+    "plans_in_flight",
+    "transcripts",
+    "labels",
+    "kept",
+    "readers",
+    "aside",
+    "clients",
+)
 """What is empty when all have gone."""

@@ -16,7 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 }
 
 # Third-party packages with a home: the modules (and what lies below them) that alone may import them.
-GRPC_SERVERS = ("service", "services", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
+GRPC_SERVERS = ("batches", "service", "services", "outlet", "admin", "server", "endpoint", "access", "roles", "shield")
 FRONTEND = ("frontend.server", "frontend.relay", "frontend.names")
 SCHEDULER_SERVICES = (*GRPC_SERVERS, *FRONTEND, "compat", "traces", "web")
 SERVICES = ("octavo_client", *(f"octavo_scheduler.{name}" for name in SCHEDULER_SERVICES))

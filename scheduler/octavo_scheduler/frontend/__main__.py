@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from octavo.audit import refuse_unpickling
 
 from octavo_scheduler.__main__ import SWITCH_SECONDS, first
+from octavo_scheduler.batches import EventLoop
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.frontend.config import FrontendConfig, read_frontend_config
 from octavo_scheduler.frontend.server import Frontend
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = read_frontend_config(arguments)
         logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        return asyncio.run(serve(config))
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
+            return runner.run(serve(config))
     except StartError as error:
         print(f"octavo front process: {error}", file=sys.stderr)
         return 2
