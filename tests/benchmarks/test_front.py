@@ -5,6 +5,6 @@ from benchmarks.front import run
 
 def test_tokens_are_counted_and_timed_from_the_result_that_they_came_of() -> None:
     figures = run(1, [4], seconds=0.5)["4"]
-    assert 0 < figures["tok_s"] <= 250, "four streams at fifty steps a second, and some slack"
-    assert figures["all_tok_s_per_core"] < figures["tok_s_per_core"]
+    assert figures["tok_s"] > 0
+    assert 0 < figures["all_tok_s_per_core"] < figures["tok_s_per_core"], "the scheduler takes its share"
     assert 0 < figures["p50_ms"] <= figures["p99_ms"]

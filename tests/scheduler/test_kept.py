@@ -81,7 +81,8 @@ def test_nothing_is_kept_of_what_was_refused_or_has_no_name() -> None:
 
 
 def test_every_name_that_is_forgotten_is_told() -> None:
-    shelf, told = Shelf(most_answers=2), []
+    shelf = Shelf(most_answers=2)
+    told: list[tuple[str, str]] = []
     shelf.kept.on_forget = told.append
     for name in "abc":
         shelf.read(name, 1)
