@@ -29,7 +29,8 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.lines: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -37,8 +38,13 @@ class Proxy:
                 here, _ = self.listener.accept()
             except OSError:
                 return
-            there = socket.create_connection(("127.0.0.1", self.target))
-            self.lines += [here, there]
+            self.lines.append(here)
+            try:
+                there = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # nobody is there any more
+                here.close()
+                continue
+            self.lines.append(there)
             for source, sink in ((here, there), (there, here)):
                 threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
 
@@ -51,6 +57,8 @@ class Proxy:
             pass
 
     def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)  # which wakes whoever accepts
+        self._accepting.join()
         self.listener.close()
         for line in self.lines:
             with suppress(OSError):
