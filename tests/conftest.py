@@ -4,12 +4,14 @@ Tests run in several processes (pytest-xdist), each a file at a time; figures tr
 """
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when a kernel is defined
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts in the background ignore Ctrl-C
 
 FIGURES: list[str] = []
 

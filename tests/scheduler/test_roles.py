@@ -24,6 +24,8 @@ from octavo_scheduler.server import Scheduler
 
 Metadata = tuple[tuple[str, str], ...]
 Status = grpc.StatusCode
+FROM_THE_CLIENT = "Internal error from Core"
+"""What grpc.aio's client makes of a call that was refused before its message was sent."""
 
 SERVED = (inference_pb2, kserve_pb2, vllm_engine_pb2, admin_pb2, health_pb2, reflection_pb2)
 ALL: dict[str, MethodDescriptor] = {
@@ -52,6 +54,12 @@ class Guarded:
 
     async def call(self, name: str, metadata: Metadata = ()) -> grpc.StatusCode:
         """How one call with an empty message ends; a stream at its first answer."""
+        while (status := await self._call(name, metadata)) is None:
+            pass
+        return status
+
+    async def _call(self, name: str, metadata: Metadata) -> grpc.StatusCode | None:
+        """None where the client does not say: a message that comes after the refusal is an error of its own."""
         kind = ALL[name]
         sides = ("stream" if streams else "unary" for streams in (kind.client_streaming, kind.server_streaming))
         make = getattr(self.channel, "_".join(sides))(name)
@@ -59,7 +67,7 @@ class Guarded:
         try:
             await (call.read() if kind.server_streaming else call)
         except grpc.aio.AioRpcError as error:
-            return error.code()
+            return None if error.details() == FROM_THE_CLIENT else error.code()
         finally:
             call.cancel()
         return Status.OK
