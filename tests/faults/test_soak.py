@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.doubles.tiny_model import make_tiny_model
 from tests.faults.cluster import cluster
 from tests.faults.soak import MAPS, OUTCOMES, Soak
 
 KEPT_SECONDS = 0.5
-WARM, REQUESTS = 600, 1500
+WARM, REQUESTS = 1000, 10_000
 MOST_GROWTH = 0.02
 """Of the pieces of memory that Python has given out."""
 
 
+@pytest.mark.timeout(1200)
 def test_after_requests_of_every_fate_all_pages_are_free_all_maps_empty_and_nothing_has_grown(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
