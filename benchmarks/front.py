@@ -93,6 +93,7 @@ async def measure(server: LocalServer, stamps: Stamps, num_frontends: int, num_s
         await asyncio.sleep(seconds)
         meter.is_on, took, after = False, time.monotonic() - began, _cpu_seconds(server)
         others = watch.others_share()
+        assert not any(task.done() for task in tasks), "a stream ended while it was measured"
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

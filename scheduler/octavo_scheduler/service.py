@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from struct import iter_unpack
 from typing import Any, TypeVar
 
 from octavo.v1 import inference_pb2 as pb
@@ -13,6 +12,7 @@ from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece, PromptP
 from octavo_scheduler.core.request import FinishReason, RequestSpec
 from octavo_scheduler.errors import RequestError, SlowReader
 from octavo_scheduler.front import Front
+from octavo_scheduler.logprobs import Pair, positions
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.outlet import Context, Outlet
 from octavo_scheduler.prompts import check_context, encode_messages, encode_text, parse_messages, parse_prompt
@@ -182,18 +182,14 @@ def _event(event: Event, spec: RequestSpec) -> dict[str, Any]:
 
 
 def _positions(logprobs: bytes, num_best: int | None) -> list[pb.PositionLogprobs]:
-    """Of pairs as workers send them: a token of -1 stands where there is none."""
-    pairs = [
-        pb.TokenLogprob(token_id=token, logprob=value) if token >= 0 else None
-        for token, value in iter_unpack("<if", logprobs)
-    ]
-    each = 1 + (num_best or 0)
     return [
-        pb.PositionLogprobs(
-            chosen=pairs[first], top=[pair for pair in pairs[first + 1 : first + each] if pair is not None]
-        )
-        for first in range(0, len(pairs), each)
+        pb.PositionLogprobs(chosen=None if own is None else _pair(own), top=map(_pair, best))
+        for own, best in positions(logprobs, num_best)
     ]
+
+
+def _pair(pair: Pair) -> pb.TokenLogprob:
+    return pb.TokenLogprob(token_id=pair[0], logprob=pair[1])
 
 
 def _start(begin: Begin) -> pb.StreamStart:

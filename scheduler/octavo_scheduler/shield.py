@@ -40,13 +40,15 @@ class ShieldInterceptor(grpc.aio.ServerInterceptor):
             "stream" if streams else "unary" for streams in (handler.request_streaming, handler.response_streaming)
         )
         serve: Any = getattr(handler, kind)
-        shield = _shielded_stream if isasyncgenfunction(serve) else _shielded  # others write to the context
-        if handler.response_streaming and shield is _shielded:
-            serve = _left_between_messages(serve)
         opened = _each(read) if handler.request_streaming else _one(read)
+        if isasyncgenfunction(serve):
+            shielded: Any = _shielded_stream(serve, opened)
+        else:  # writes to the context, if it streams
+            shielded = _shielded(serve, opened)
+            shielded = _left_between_messages(shielded) if handler.response_streaming else shielded
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        shielded: grpc.RpcMethodHandler[Any, Any] = make(shield(serve, opened), None, write)
-        return shielded
+        made: grpc.RpcMethodHandler[Any, Any] = make(shielded, None, write)
+        return made
 
 
 Read = Callable[[bytes], Any] | None

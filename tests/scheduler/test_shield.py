@@ -1,5 +1,6 @@
 """What gRPC says when a request is no message, and when a servicer fails as nobody foresaw."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -33,10 +34,15 @@ class Broken(inference_pb2_grpc.InferenceServiceServicer):
 
 
 class WrittenHealth(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """Writes its stream to the context, as gRPC's own does."""
+    """Writes its stream to the context, as gRPC's own does. Fails when a client of "fragile" leaves."""
 
     async def Watch(self, request: Any, context: Any) -> None:
         await context.write(health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING))
+        if request.service == "fragile":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError(SECRET)
 
 
 @pytest.fixture
@@ -67,6 +73,18 @@ async def test_what_nobody_foresaw_is_logged_and_not_told(
         assert (await stream.read()).request_id == "first"
         assert await ending(stream.read()) == (grpc.StatusCode.INTERNAL, OUR_FAULT)
     assert caplog.text.count(SECRET) == 2
+
+
+async def test_what_fails_while_a_stream_is_left_is_logged_too(
+    channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="fragile"))
+        await call.read()
+        call.cancel()
+        async with asyncio.timeout(20):
+            while SECRET not in caplog.text:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_client_that_has_gone_is_nothing_to_complain_about(

@@ -5,7 +5,6 @@ here.
 """
 
 from collections.abc import Iterator
-from struct import iter_unpack
 
 from octavo.foreign import vllm_engine_pb2 as pb
 from octavo.v1 import inference_pb2
@@ -14,6 +13,7 @@ from octavo_scheduler.answer import Begin, BranchEnd, End, Event, Piece, PromptP
 from octavo_scheduler.compat.finish import FINISH_REASONS
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.errors import InvalidRequest
+from octavo_scheduler.logprobs import Pair, positions
 
 UNSERVED = ("kv_transfer_params", "kv_transfer_params_json", "mm_inputs", "media_refs")
 ANY_OBJECT = '{"type": "object"}'
@@ -153,25 +153,20 @@ def _add_output(to: pb.GenerateComplete | pb.GenerateStreamChunk, logprobs: byte
     if spec.logprobs is None:
         return
     told = to.output_logprobs
-    for (token, value), best in _positions(logprobs, spec.logprobs):
-        told.token_ids.append(token)
-        told.token_logprobs.append(value)
-        told.top_logprobs.append(best)
+    for own, best in positions(logprobs, spec.logprobs):
+        assert own is not None, "tokens of answers have values"
+        told.token_ids.append(own[0])
+        told.token_logprobs.append(own[1])
+        told.top_logprobs.append(_top(best))
 
 
 def _add_input(told: pb.InputLogProbs, logprobs: bytes, spec: RequestSpec) -> None:
     """The first token of a prompt is there without a value."""
-    for (token, value), best in _positions(logprobs, spec.prompt_logprobs or 0):
-        is_first = token < 0
-        told.token_ids.append(spec.prompt[0] if is_first else token)
-        told.token_logprobs.append(pb.InputTokenLogProb(value=None if is_first else value))
-        told.top_logprobs.append(best)
+    for own, best in positions(logprobs, spec.prompt_logprobs):
+        told.token_ids.append(spec.prompt[0] if own is None else own[0])
+        told.token_logprobs.append(pb.InputTokenLogProb(value=None if own is None else own[1]))
+        told.top_logprobs.append(_top(best))
 
 
-def _positions(logprobs: bytes, num_best: int) -> Iterator[tuple[tuple[int, float], pb.TopLogProbs]]:
-    """Of pairs as in core.events: the position's own, and the most likely ones that there are."""
-    pairs = list(iter_unpack("<if", logprobs))
-    for place in range(0, len(pairs), 1 + num_best):
-        best = [pair for pair in pairs[place + 1 : place + 1 + num_best] if pair[0] >= 0]
-        top = pb.TopLogProbs(token_ids=[token for token, _ in best], values=[value for _, value in best])
-        yield (pairs[place][0], pairs[place][1]), top
+def _top(best: list[Pair]) -> pb.TopLogProbs:
+    return pb.TopLogProbs(token_ids=[token for token, _ in best], values=[value for _, value in best])

@@ -59,7 +59,8 @@ class Fleet:
         self._is_stopping = False
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         """By stay."""
-        self._listening: dict[str, asyncio.Event] = {}
+        self._listening = {_stay(number, 0): asyncio.Event() for number in range(config.frontends)}
+        """The first process of each number: the start waits for these."""
         self._keeping: list[asyncio.Task[None]] = []
 
     @property
@@ -80,7 +81,7 @@ class Fleet:
         """Returns when all of them listen. Raises StartError when one cannot."""
         numbers = range(self._config.frontends)
         self._keeping = [asyncio.create_task(self._keep(number)) for number in numbers]
-        listening = asyncio.gather(*(self._until_listening(number) for number in numbers))
+        listening = asyncio.gather(*(event.wait() for event in self._listening.values()))
         awaited: list[asyncio.Future[Any]] = [listening, *self._keeping]
         done, _ = await asyncio.wait(awaited, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         for each in done:
@@ -123,7 +124,7 @@ class Fleet:
         """Has one front process of this number at any time. Raises StartError when the first one never listens."""
         pause = FIRST_PAUSE_SECONDS
         for generation in count():
-            stay = f"f{number}.{generation}"
+            stay = _stay(number, generation)
             began = time.monotonic()
             code = await self._run(number, stay)
             self.hub.end(stay)
@@ -143,7 +144,6 @@ class Fleet:
     async def _run(self, number: int, stay: str) -> int:
         """One process, from start to end. Its exit code."""
         self.hub.open(stay, number)
-        self._listening[stay] = asyncio.Event()
         flags = FrontendConfig.of(
             self._config,
             listen=self.address,
@@ -163,17 +163,12 @@ class Fleet:
         finally:
             del self._processes[stay]
 
-    async def _until_listening(self, number: int) -> None:
-        stay = f"f{number}.0"
-        while stay not in self._listening:
-            await asyncio.sleep(0)
-        await self._listening[stay].wait()
-
     def _from_hub(self, heard: Callable[..., None]) -> Callable[..., object]:
         return lambda *said: self._event_loop.call_soon_threadsafe(heard, *said)
 
     def _listens(self, stay: str) -> None:
-        self._listening[stay].set()
+        if stay in self._listening:
+            self._listening[stay].set()
 
     def _give_up(self, stay: str, why: str) -> None:
         log.error("front process %s is given up: %s", stay, why)
@@ -185,6 +180,11 @@ class Fleet:
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(number)
+
+
+def _stay(number: int, generation: int) -> str:
+    """What one process is called, from its start to its end."""
+    return f"f{number}.{generation}"
 
 
 def _private_folder() -> Path:
