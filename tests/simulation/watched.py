@@ -137,6 +137,8 @@ class WatchedCore(Core):
         if self.tell:
             self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
         self._note_seen(plan, waiting)
+        if any(new.sequence in running for new in plan.new_slots):
+            raise Violation("a sequence is let go and started again by one plan")
         self._admitted(worker, plan, waiting, now)
         self._hold(laws.broken_by_plan(worker, plan))
         self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}

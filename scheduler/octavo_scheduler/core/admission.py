@@ -4,7 +4,7 @@ from collections import Counter
 
 from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.draft import Draft
-from octavo_scheduler.core.placement import ROW_TOKENS, Place, load, serves, uncached
+from octavo_scheduler.core.placement import ROW_TOKENS, Place, load, saved, serves, uncached
 from octavo_scheduler.core.policy import jumped_by
 from octavo_scheduler.core.prefix import Hit, find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
@@ -174,15 +174,16 @@ class Admission:
     def _is_better(self, place: Place, sequence: Sequence, num_own: int, room: int) -> bool:
         """Whether a sequence of which this worker would have to compute so many tokens is to wait for another one.
 
-        That takes plans now, or holds more of its prefix."""
+        That takes plans now, or holds more of its prefix, or is what it waits for already."""
         num_there = uncached(place.worker, sequence, self.worker.page_size)
-        saved = (self._load + num_own) / self.worker.prefill_rate - (place.load + num_there) / place.worker.prefill_rate
-        if saved == 0:
+        seconds = saved(self.worker, self._load, num_own, place, num_there)
+        if seconds == 0:
             return place.takes_plans and place.room > room * self.worker.page_size
-        if saved < 0 or place.room < num_there or not (place.takes_plans or num_there < num_own):
+        if seconds < 0 or place.room < num_there:
             return False
-        since = self.now if sequence.deferred_at is None else sequence.deferred_at
-        return self.now < since + saved
+        if sequence.deferred_at is None:
+            return place.takes_plans or num_there < num_own
+        return self.now < sequence.deferred_at + seconds
 
     def needed(self, sequence: Sequence) -> int:
         """Pages that admission takes from those to be had: all it needs but the shared ones that others hold already."""

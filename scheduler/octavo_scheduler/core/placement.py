@@ -4,16 +4,19 @@ The *load* of a worker, in tokens: what its running sequences have still to comp
 which stands for its share of the steps to come. A sequence goes where load and those of its tokens that are not cached,
 divided by the prefill rate, come to least: to the worker that holds its prefix, unless that one is so much fuller that
 computing it anew elsewhere is sooner. Where two are alike, to the one with more room. One that has to answer a plan first is
-waited for only if it holds more of the prefix, and nobody is waited for longer than it would have saved.
+waited for only if it holds more of the prefix, or by a sequence that waits for it already, and nobody is waited for longer
+than it would have saved.
 
 A sequence is worth a move when its tokens and its own share of the load are less than half of what the loads differ by: so
-the worker that it leaves stays the fuller one, and nothing goes round in circles.
+the worker that it leaves stays the fuller one, and nothing goes round in circles. By the same `saved` admission would leave
+it to the other worker, so that none is let go only to be started again.
 """
 
 from typing import NamedTuple
 
 from octavo_scheduler.core.policy import warmth
 from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.states import SequenceState
 from octavo_scheduler.core.worker import Worker
 
 ROW_TOKENS = 32
@@ -54,19 +57,32 @@ def uncached(worker: Worker, sequence: Sequence, page_size: int) -> int:
     return len(sequence.tokens) - num_cached if worker.settings.prefix_cache else len(sequence.tokens)
 
 
-def target(worker: Worker, sequence: Sequence, others: list[Worker]) -> Worker | None:
-    """The least loaded worker to which a sequence of this one is worth a move, to be computed there from its beginning."""
+def saved(worker: Worker, load: int, num_uncached: int, place: Place, num_uncached_there: int) -> float:
+    """Seconds that a sequence would start sooner at the other place than here, where the load is `load`."""
+    here, there = load + num_uncached, place.load + num_uncached_there
+    return here / worker.prefill_rate - there / place.worker.prefill_rate
+
+
+def target(worker: Worker, sequence: Sequence, places: list[Place]) -> Worker | None:
+    """The least loaded worker to which a sequence of this one is worth a move, to be computed there from its beginning.
+
+    Never one that would start it later than this one could start it anew: there, admission would not leave it.
+    """
     is_nearly_done = sequence.max_tokens is not None and sequence.max_tokens - sequence.num_generated < ROW_TOKENS
     if sequence.faults or is_nearly_done or sequence.request.num_unborn:
         return None
-    price = 2 * (len(sequence.tokens) + ROW_TOKENS)
-    here = load(worker)
+    num_tokens, here = len(sequence.tokens), load(worker)
     fitting = [
-        other
-        for other in others
-        if serves(other, sequence)
-        and sequence.longest <= other.capacity
-        and other.room * other.page_size > len(sequence.tokens) + ROW_TOKENS
+        place
+        for place in places
+        if place.worker.free_slots
+        and serves(place.worker, sequence)
+        and sequence.longest <= place.worker.capacity
+        and place.room > num_tokens + ROW_TOKENS
     ]
-    best = min(fitting, key=lambda other: (load(other), other.id), default=None)
-    return best if best is not None and price < here - load(best) else None
+    best = min(fitting, key=lambda place: (place.load, place.worker.id), default=None)
+    if best is None or here - best.load <= 2 * (num_tokens + ROW_TOKENS):
+        return None
+    own = ROW_TOKENS + (num_tokens - sequence.computed if sequence.state is SequenceState.RUNNING else 0)
+    num_own, num_there = (uncached(one, sequence, worker.page_size) for one in (worker, best.worker))
+    return best.worker if saved(worker, here - own, num_own, best, num_there) > 0 else None

@@ -87,7 +87,7 @@ class Planner:
                 sequence.is_evicting = False
                 if self._is_better_off(sequence):
                     sequence.request.preemptions += 1
-                    draft.drop(sequence)
+                    self._let_go(sequence)
                 elif (behind := sequence.uncomputed) and draft.budget and not sequence.faults:
                     draft.row(sequence, behind)
 
@@ -98,10 +98,15 @@ class Planner:
         if not self.others or self.waiting or self.draft.num_preempted_pages or worker.settings.preempt == "swap":
             return
         if worker.swapped:
-            if target(worker, worker.swapped[0], self.others) is not None:
-                self.draft.drop(worker.swapped[0])
+            if target(worker, worker.swapped[0], self.admission.places) is not None:
+                self._let_go(worker.swapped[0])
         elif len(worker.running) > 1 and not any(sequence.is_evicting for sequence in worker.running):
             worker.running[-1].is_evicting = self._is_better_off(worker.running[-1])
+
+    def _let_go(self, sequence: Sequence) -> None:
+        """To another worker, that has to answer a plan first, maybe."""
+        self.draft.drop(sequence)
+        sequence.deferred_at = self.admission.now
 
     def _is_better_off(self, sequence: Sequence) -> bool:
         """Whether a running sequence is worth a move to another worker. The first in order never moves."""
@@ -109,7 +114,7 @@ class Planner:
         if self.waiting or worker.swapped or sequence is worker.running[0] or worker.settings.preempt == "swap":
             return False
         least = min((len(other.running) for other in self.others), default=len(worker.running))
-        return len(worker.running) - least > 2 and target(worker, sequence, self.others) is not None
+        return len(worker.running) - least > 2 and target(worker, sequence, self.admission.places) is not None
 
     def _measure(self) -> None:
         worker = self.worker

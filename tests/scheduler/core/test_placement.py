@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.placement import ROW_TOKENS, load, target
+from octavo_scheduler.core.placement import ROW_TOKENS, Place, load, target
 from octavo_scheduler.core.request import Sequence
 
 from tests.doubles.paper_worker import PaperWorker, answer
@@ -135,6 +135,47 @@ def test_when_a_second_worker_joins_running_sequences_move_to_it_and_all_are_ser
     figure(f"rebalancing, 24 sequences: {alone} turns alone, {both} when a second worker joins at 30; {moved} moved")
 
 
+def letting_go(prefill_rate: float = 0) -> TableTop:
+    """One that is crowded, and one beside it with a plan unanswered and little to do."""
+    table = TableTop(w0=roomy())
+    for n in range(12):
+        table.submit(f"r{n}", [n] * 6, 200)
+    for _ in range(4):
+        table.turn()
+    table.join("w1", roomy())
+    table.core.workers["w1"].prefill_rate = prefill_rate or table.core.workers["w0"].prefill_rate
+    table.submit("other", [99] * 6, 200)
+    while table.plan("w1"):
+        pass
+    for _ in range(6):
+        table.plan("w0")
+        table.deliver("w0")
+    return table
+
+
+def test_one_that_moves_waits_for_a_busy_worker_to_answer_and_is_not_started_again_by_the_one_it_leaves() -> None:
+    table = letting_go()
+    assert running(table) == {"w0": 11, "w1": 1}
+    assert len(table.core.waiting) == table.core.workers["w0"].num_drops == 1
+    table.deliver("w1")
+    table.plan("w1")
+    assert running(table) == {"w0": 11, "w1": 2}
+    table.run()
+    assert table.core.workers["w1"].num_drops == 0
+    assert all(table.tokens[f"r{n}"] == answer([n] * 6, 200) for n in range(12))
+
+
+def test_one_that_moves_comes_back_when_the_other_worker_does_not_answer_in_the_time_that_it_would_have_saved() -> None:
+    table = letting_go()
+    table.now += 60
+    table.plan("w0")
+    assert running(table) == {"w0": 12, "w1": 1}
+
+
+def test_nobody_moves_to_a_worker_that_computes_so_slowly_that_it_would_start_later_there() -> None:
+    assert letting_go(prefill_rate=20).core.workers["w0"].num_drops == 0
+
+
 def test_when_a_second_worker_joins_what_lies_swapped_out_goes_there_at_once() -> None:
     table = TableTop(w0=PaperWorker(page_size=4, pages=30, host_pages=200, max_slots=32))
     table.core.workers["w0"].copy_rate = 1e12  # so that it swaps
@@ -165,7 +206,7 @@ def test_a_move_pays_between_unequal_workers_for_short_sequences_with_much_to_co
         table.turn()
     table.join("w1", roomy())
     here, there = table.core.workers.values()
-    assert (target(here, here.running[-1], [there]) is there) == is_worth_it
+    assert (target(here, here.running[-1], [Place.of(there)]) is there) == is_worth_it
 
 
 def test_sequences_stay_where_an_operator_wants_pages_swapped_and_nothing_computed_again() -> None:
