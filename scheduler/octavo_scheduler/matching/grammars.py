@@ -26,6 +26,7 @@ class Grammars:
         """`tokenizer`: as JSON. The end tokens are allowed where a grammar may end, and nowhere else."""
         self._tokenizer = LLTokenizer(tokenizer, n_vocab=vocab_size, eos_token=end_token_ids)
         self._mask_bytes = -(-vocab_size // 32) * 4
+        self._nothing = bytes(self._mask_bytes)
         self._limits = LLParserLimits(max_lexer_states=limits.MAX_LEXER_STATES, verbose_errors=False)
         self._compiled: OrderedDict[tuple[str, str], LLMatcher] = OrderedDict()
         self._followed: dict[int, LLMatcher] = {}
@@ -73,7 +74,7 @@ class Grammars:
             raise Unfit(f"it does not allow token {num_taken} of what was answered")
         mask = matcher.compute_bitmask()[: self._mask_bytes]
         _check(matcher)
-        if not any(mask):
+        if mask == self._nothing:
             raise Unfit("it allows no token to come next")
         return mask
 
