@@ -59,12 +59,20 @@ def need_programs(name: str, *programs: str) -> None:
         unavailable(name, f"there is no {', '.join(missing)} here; on Debian: apt-get install {DEBIAN}")
 
 
-def python_environment(name: str, *requirements: str) -> Path:
-    """The folder of programs of a virtual environment with these packages."""
+def python_environment(name: str, *requirements: str, by_uv: bool = False) -> Path:
+    """The folder of programs of a virtual environment with these packages.
+
+    `by_uv`: where pip would look for versions that go together for longer than anybody waits.
+    """
 
     def make(folder: Path) -> None:
         run([sys.executable, "-m", "venv", str(folder)])
-        command: Command = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *requirements]
+        python = folder / "bin" / "python"
+        pip: Command = [python, "-m", "pip", "install", "--quiet"]
+        uv: Command = [folder / "bin" / "uv", "pip", "install", "--quiet", "--python", python]
+        if by_uv:
+            run([*pip, "uv"], env=clean_environment())
+        command = [*(uv if by_uv else pip), *requirements]
         installed = subprocess.run(command, capture_output=True, text=True, env=clean_environment())
         if installed.returncode:
             unavailable(name, f"pip cannot install {' '.join(requirements)}: {installed.stderr[-400:]}")
