@@ -6,6 +6,7 @@ peer. Sending never blocks: a peer that is gone, or does not read, makes `send` 
 
 import logging
 import os
+import re
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ Peer = bytes
 CURVE_KEY_BYTES = 32
 OLDEST_LIBRARY = (4, 3, 5)
 """Older ones can be crashed or overflowed by whoever reaches the socket, CURVE or not."""
+
+MAPPED = re.compile(r"\[::ffff:([\d.]+)\]")
+"""How ZeroMQ calls an address of IPv4 where it speaks IPv6 too: whoever does not, cannot dial it."""
 
 MOST_PENDING = 16
 """Messages that wait for a worker that does not take them."""
@@ -68,7 +72,7 @@ class RouterLink:
         except (zmq.ZMQError, OSError) as error:
             self.close()
             raise StartError(f"cannot listen for workers on {address}: {error}") from error
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.address = MAPPED.sub(r"\1", self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
         self._has_lost_a_peer = False

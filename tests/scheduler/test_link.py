@@ -42,6 +42,13 @@ def test_a_worker_on_the_allow_list_is_heard(keys: Path, tmp_path: Path) -> None
     link.close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_it_says_where_it_listens_in_words_that_a_worker_can_dial(host: str) -> None:
+    link = RouterLink(f"tcp://{host}:*")
+    assert link.address.startswith(f"tcp://{host}:")
+    link.close()
+
+
 def test_an_empty_allow_list_lets_nobody_in_and_says_so(
     keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,7 @@ from octavo_client.verbs import options
 
 WIDE = 160
 """Columns where nobody says how many there are."""
+LEGEND = "pages: held/usable; filled: share of the token slots in held pages that hold a token"
 
 
 def add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,11 +46,11 @@ def show(answer: pb.GetStatusResponse) -> None:
         markup=False,
     )
     console.print(_table(answer))
+    console.print(LEGEND, style="dim italic", highlight=False)
 
 
 def _table(answer: pb.GetStatusResponse) -> Table:
-    caption = "pages: held/usable; filled: share of the token slots in held pages that hold a token"
-    table = Table(box=None, caption=caption, caption_justify="left")
+    table = Table(box=None)
     for title in ("worker", "state", "kernels", "run", "swap", "pages", "cached", "peak", "host", "filled"):
         table.add_column(title, no_wrap=True)
     for worker in answer.workers:
