@@ -5,6 +5,7 @@ it. When a stay ends its requests are aborted, and the names of its answers are 
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -22,6 +23,8 @@ from octavo_scheduler.wire import BadMessage
 log = logging.getLogger("octavo.scheduler")
 
 PATIENCE_SECONDS = 1.0
+SILENT_SECONDS = 10.0
+"""Of a process that said it listens: its event loop says something every second, and stands still if it does not."""
 Ended = str
 """A stay, in the queue."""
 
@@ -36,6 +39,7 @@ class Hub:
         vocab_size: int,
         on_listening: Callable[[str], object],
         on_lost: Callable[[str, str], object],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_listening` hears of a stay whose clients may come, `on_lost` of one that has to end, and why."""
         self.num_bad = 0
@@ -45,6 +49,10 @@ class Hub:
         self._vocab_size = vocab_size
         self._on_listening = on_listening
         self._on_lost = on_lost
+        self._clock = clock
+        self._last_turn = clock()
+        self._heard: dict[str, float] = {}
+        """When listening stays last said something."""
         self._jobs: SimpleQueue[list[Output] | Ended] = SimpleQueue()
         self._numbers: dict[str, int] = {}
         """Of the stays that have not ended."""
@@ -88,6 +96,16 @@ class Hub:
             for peer, frame in self._link.receive(PATIENCE_SECONDS):
                 self._receive(peer, frame)
             self._do_jobs()
+            self._watch()
+
+    def _watch(self) -> None:
+        """If this very process was stopped for a while, nobody is blamed for it."""
+        now = self._clock()
+        if now - self._last_turn > SILENT_SECONDS / 2:
+            self._heard = dict.fromkeys(self._heard, now)
+        self._last_turn = now
+        for stay in [stay for stay, heard in self._heard.items() if now - heard > SILENT_SECONDS]:
+            self._lose(stay, "its event loop stands still")
 
     def _do_jobs(self) -> None:
         """Outputs of several turns, where the thread comes late, go out together."""
@@ -119,11 +137,13 @@ class Hub:
         """It will end, and until then nothing more is said to it."""
         del self._peers[stay]
         self._numbers.pop(stay, None)
+        self._heard.pop(stay, None)
         self._on_lost(stay, why)
 
     def _bury(self, stay: str) -> None:
         self._numbers.pop(stay, None)
         self._peers.pop(stay, None)
+        self._heard.pop(stay, None)
         self._owners = {name: owner for name, owner in self._owners.items() if owner != stay}
         service = self._services.pop(stay, None)
         if service is not None:
@@ -146,6 +166,8 @@ class Hub:
             return
         if said.is_listening:
             self._on_listening(said.stay)
+        if said.is_listening or said.stay in self._heard:
+            self._heard[said.stay] = self._clock()
         for name in said.freed:
             if self._owners.get(name) == said.stay:
                 del self._owners[name]

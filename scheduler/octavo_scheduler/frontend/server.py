@@ -50,7 +50,6 @@ class Frontend:
             Endpoint(config.siblings[config.number], tokens, None, [*traced, handed_on]),
             Endpoint(config.listen, tokens, credentials, [*traced, names, relay], is_shared=True),
         ]
-        self._told = b""
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -88,8 +87,5 @@ class Frontend:
             self._tell_tally()
 
     def _tell_tally(self) -> None:
-        """What its requests met with, if that has changed."""
-        service = report.service(self.front.tally)
-        if (told := service.SerializeToString(deterministic=True)) != self._told:
-            self._told = told
-            self.uplink.tell(Said(stay=self._stay, service=service))
+        """What its requests met with; and that it is well."""
+        self.uplink.tell(Said(stay=self._stay, service=report.service(self.front.tally)))

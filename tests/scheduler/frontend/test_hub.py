@@ -39,7 +39,10 @@ class Table:
         self.come: list[tuple[bytes, bytes]] = []
         self.lost: list[str] = []
         self.listening: list[str] = []
-        self.hub = Hub(self, self.post, 900, self.listening.append, lambda stay, why: self.lost.append(stay))
+        self.now = 0.0
+        self.hub = Hub(
+            self, self.post, 900, self.listening.append, lambda stay, why: self.lost.append(stay), lambda: self.now
+        )
         self.outputs: list[Output] = []
         for number in range(2):
             self.hub.open(f"f{number}.0", number)
@@ -155,6 +158,31 @@ def test_a_process_that_takes_no_messages_is_lost(table: Table) -> None:
     table.hub.deliver([Committed("f0.0-a", 0, 2, 7)])
     table.turn()
     assert (table.lost, len(table.sent)) == (["f0.0"], 1)
+
+
+def test_a_process_that_listens_and_falls_silent_is_lost(table: Table) -> None:
+    table.hears("f0.0", is_listening=True)
+    table.hears("f1.0")  # which may take as long as it wants to, until it listens
+    for _ in range(13):
+        table.now += 1
+        table.turn()
+        if table.now < 10:
+            assert not table.lost
+    assert table.lost == ["f0.0"]
+
+
+def test_no_process_is_lost_that_says_something_every_second_or_while_the_scheduler_itself_stood_still(
+    table: Table,
+) -> None:
+    for _ in range(30):
+        table.hears("f0.0", is_listening=not table.now, service=report.service(RequestTally()))
+        table.now += 1
+    table.now += 60
+    table.turn()
+    table.hears("f0.0", service=report.service(RequestTally()))
+    table.now += 5
+    table.turn()
+    assert not table.lost
 
 
 def test_a_process_that_dials_again_has_missed_something_and_is_lost(table: Table) -> None:
