@@ -94,6 +94,7 @@ PLANS = (
     "suspect alone",
     "row with a mask",
     "masked rows beside free ones",
+    "sequence let go to another worker",
 )
 """What plans may hold."""
 

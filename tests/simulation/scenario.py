@@ -11,6 +11,7 @@ from tests.simulation.coverage import STEP_FAULTS, WORLD_FAULTS
 from tests.simulation.network import FRAME_FAULTS, Weather
 from tests.simulation.paper import VOCAB_SIZE, Paper
 
+ROOMY_SHARE = 0.05
 BRANCHES = (1, 1, 2, 4)
 """Branches of a request are drawn from here."""
 
@@ -35,6 +36,9 @@ class Scenario:
     survivor: Paper
     others: list[Paper]
     survivor_joins_at: float
+    others_join_at: float
+    is_roomy: bool
+    """Short prompts and long answers that all fit, and workers that come when many of them run already: then some move."""
     longest: int
     """Tokens of the longest request, prompt and answer."""
     has_ends: bool
@@ -57,7 +61,8 @@ class Scenario:
 
 def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     """Each seed has its own mixture: a fault is possible in some seeds and out of the question in others."""
-    longest = draw.choice((6, 12, 24, 24, 48))
+    is_roomy = draw.random() < ROOMY_SHARE
+    longest = 48 if is_roomy else draw.choice((6, 12, 24, 24, 48))
     step_seconds = draw.choice((0.001, 0.01, 0.03))
     share = draw.choice((0.0, 0.15, 0.4))
     settings = draw_settings(draw)
@@ -65,6 +70,11 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         settings = replace(settings, max_tenant_share=1.0)
     has_masks = draw.random() < 0.4
     survivor = draw_paper(draw, holds=longest, share=settings.max_tenant_share, has_masks=has_masks)
+    num_others = draw.choice((1, 2) if is_roomy else (0, 0, 0, 1, 1, 2, 3, 7))
+    others = [draw_paper(draw, holds=0, has_masks=has_masks) for _ in range(num_others)]
+    if is_roomy:
+        for paper in (survivor, *others):
+            make_roomy(paper)
     return Scenario(
         settings=settings,
         has_masks=has_masks,
@@ -75,8 +85,10 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
             latency=draw.choice((0.0001, 0.002, 0.01)),
         ),
         survivor=survivor,
-        others=[draw_paper(draw, holds=0, has_masks=has_masks) for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 3, 7)))],
-        survivor_joins_at=draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
+        others=others,
+        survivor_joins_at=0.0 if is_roomy else draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
+        others_join_at=step_seconds * draw.choice((5, 20)) if is_roomy else 0.0,
+        is_roomy=is_roomy,
         longest=longest,
         has_ends=draw.random() < 0.6 and not is_liveness,
         step_seconds=step_seconds,
@@ -85,6 +97,13 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         fault_interval=draw.choice((20, 50, 100)),
         step_fault_rate=draw.choice((0.02, 0.1)),
     )
+
+
+def make_roomy(paper: Paper) -> None:
+    """Pages and slots for all requests that a simulation has at a time."""
+    paper.page_size, paper.num_device, paper.max_slots = 4, 256, 16
+    paper.max_step_tokens, paper.max_context = 64, 4096
+    paper.reset()
 
 
 def draw_settings(draw: Random) -> Settings:
@@ -152,7 +171,7 @@ class Arrivals:
     def request(self, arrives_at: float) -> RequestSpec:
         draw, scenario = self._draw, self._scenario
         self._num_asked += 1
-        num_prompt = draw.randint(1, scenario.longest - 1)
+        num_prompt = draw.randint(1, 4 if scenario.is_roomy else scenario.longest - 1)
         num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
@@ -166,7 +185,7 @@ class Arrivals:
             id=f"r{self._num_asked}",
             prompt=tuple(prompt),
             n=draw.choice(BRANCHES),
-            max_tokens=spare if too_long else draw.choice((1, spare, draw.randint(1, spare))),
+            max_tokens=spare if too_long or scenario.is_roomy else draw.choice((1, spare, draw.randint(1, spare))),
             stop_token_ids=self._stops,
             sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
             priority=draw.choice((0, 0, 0, 1, 2)),

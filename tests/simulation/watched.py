@@ -126,6 +126,8 @@ class WatchedCore(Core):
                 if must_swap and sequence.state is SequenceState.WAITING:
                     raise Violation("a sequence was dropped although swap was demanded and had room")
                 self.num_given_up[sequence.state] += 1
+                if sequence.deferred_at is not None:
+                    self.coverage.seen("sequence let go to another worker")
                 self.oracle.asked[sequence.request.spec.id].preemptions += 1
         if running and running[0].state is not SequenceState.RUNNING:
             raise Violation("the first of all sequences was preempted")
@@ -395,7 +397,7 @@ class WatchedCore(Core):
     def _check_admission(self, spec: RequestSpec, outputs: list[Output], is_full: bool) -> None:
         """Refused is what finds the queue full, fits no worker or is beyond all of them, and nothing else."""
         longest = len(spec.prompt) + (spec.max_tokens or 1)
-        able = [worker for worker in self.workers.values() if worker.knows_options or not spec.needs_options]
+        able = [worker for worker in self.workers.values() if worker.knows_options or not spec.is_constrained]
         fits = any(longest <= capacity(self.settings, worker.joined) for worker in able)
         beyond = None if fits or not self.workers else "TOO_LONG" if able else "NO_WORKER"
         reason = "QUEUE_FULL" if is_full else beyond

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from unittest.mock import patch
 
-from octavo_scheduler.core import Core, events, policy
+from octavo_scheduler.core import Core, admission, events, placement, policy
 from octavo_scheduler.core.events import Committed, Output
 from octavo_scheduler.core.request import RequestSpec
 from octavo_scheduler.core.states import SequenceState
@@ -34,6 +34,7 @@ STEPS_PER_TOKEN = 4
 """Steps that a token may take, one request at a time: every second one may belong to a suspect, others are lost to
 preemptions and to the last failures."""
 LEAST_EVENTS, MOST_EVENTS = 300, 100_000
+ROW_TOKENS = 4
 MOST_LIVE = 6
 """Requests alive when no more are made."""
 
@@ -81,7 +82,7 @@ class World:
     def _set_up(self) -> None:
         scenario, timeline = self.scenario, self.timeline
         for number, paper in enumerate(scenario.others):
-            timeline.at(0.0, self.add_station(f"w{number}", paper).dial)
+            timeline.at(scenario.others_join_at, self.add_station(f"w{number}", paper).dial)
         timeline.at(scenario.survivor_joins_at, self._bring_survivor)
         self._ask()
 
@@ -102,8 +103,12 @@ class World:
 
     def run(self) -> Outcome:
         """Raises Violation (and whatever the production code raises)."""
-        # A simulation has few tenants; those that went shall be forgotten all the same.
-        with patch.object(policy, "MOST_IDLE_ACCOUNTS", 0):
+        # A simulation has few tenants; those that went shall be forgotten all the same. And its sequences are short.
+        with (
+            patch.object(policy, "MOST_IDLE_ACCOUNTS", 0),
+            patch.object(placement, "ROW_TOKENS", ROW_TOKENS),
+            patch.object(admission, "ROW_TOKENS", ROW_TOKENS),
+        ):
             self.loop.run()
         return Outcome(self.seed, self.num_events, self.core.num_plans, self.timeline.now)
 
