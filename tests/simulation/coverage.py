@@ -92,6 +92,7 @@ PLANS = (
     "prefix found",
     "plan is full",
     "suspect alone",
+    "log-probabilities asked for",
     "row with a mask",
     "masked rows beside free ones",
     "sequence let go to another worker",

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Started
+from octavo_scheduler.core.events import Committed, Finished, Output, Refused, Scored, Started
 from octavo_scheduler.core.request import FinishReason, RequestSpec
 
-from tests.simulation.paper import checksum, extend, identity, sample
+from tests.simulation.paper import WIDTH, checksum, extend, identity, sample, scores_of
 from tests.simulation.violation import Violation
 
 
@@ -35,6 +35,8 @@ class Asked:
     planned_at: float | None = None
     """When a row of it was first planned."""
     num_cached: int = 0
+    num_scored: int = 1
+    """Prompt tokens whose log-probabilities were told, the first one, which has none, included."""
     preemptions: int = 0
     has_no_numbers: bool = False
     """A worker had no token for one of its branches."""
@@ -95,6 +97,8 @@ class Oracle:
                 yield from self._started(asked, output)
             case Committed():
                 yield from self._committed(asked, output)
+            case Scored():
+                yield from self._scored(asked, output)
             case Finished():
                 yield from self._finished(asked, output, now)
             case Refused():
@@ -127,9 +131,25 @@ class Oracle:
         if branch.last_token in asked.spec.stop_token_ids or (limit is not None and branch.num_tokens >= limit):
             yield "the branch should have ended"
         branch.state = extend(branch.state, output.token)
+        if output.logprobs != self._scores(branch.state, asked.spec.logprobs):
+            yield "these are not the log-probabilities of this token"
+        if not output.branch and asked.spec.prompt_logprobs is not None and asked.num_scored < len(asked.spec.prompt):
+            yield f"log-probabilities of the prompt were told up to {asked.num_scored} only"
         branch.num_tokens += 1
         branch.last_token = output.token
         self.num_committed += 1
+
+    def _scored(self, asked: Asked, output: Scored) -> Iterator[str]:
+        if output.first != asked.num_scored or output.first >= len(asked.spec.prompt):
+            yield f"log-probabilities of prompt token {asked.num_scored} come next"
+        asked.num_scored += 1
+        state = checksum(asked.spec.prompt[: output.first + 1])
+        if asked.spec.prompt_logprobs is None or output.logprobs != self._scores(state, asked.spec.prompt_logprobs):
+            yield "these are not the log-probabilities of this prompt token"
+
+    @staticmethod
+    def _scores(state: int, num_best: int | None) -> bytes:
+        return b"" if num_best is None else scores_of(state.to_bytes(WIDTH, "little"), num_best)
 
     def _finished(self, asked: Asked, output: Finished, now: float) -> Iterator[str]:
         branch = asked.branches[output.branch]

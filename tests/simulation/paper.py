@@ -17,6 +17,8 @@ from octavo.v1 import step_pb2
 from tests.simulation.violation import Violation
 
 VOCAB_SIZE = 97
+MOST_PROMPT_SCORES = 3
+"""Rows of logits that a worker has for them, beyond one for each row of a step."""
 WIDTH = 4  # bytes of a position
 POISON = b"\xa5" * WIDTH
 ZERO = bytes(WIDTH)
@@ -56,6 +58,11 @@ def extend(state: int, token: int) -> int:
 def mask_of(state: int) -> bytes:
     """Stands for the mask of what may follow a history. It says which one it is, and forbids nothing."""
     return state.to_bytes(WIDTH, "little")
+
+
+def scores_of(state: bytes | bytearray, num_best: int) -> bytes:
+    """Stands for the log-probabilities of the token that makes this history, and of so many likely ones."""
+    return b"".join([struct.pack("<i", rank) + state for rank in range(1 + num_best)])
 
 
 def checksum(tokens: Sequence[int]) -> int:
@@ -118,6 +125,8 @@ class Paper:
         self.host = [POISON * self.page_size] * (self.num_host + 1)
         self.slots.clear()
         self.last_step = 0
+        self.scores = b""
+        """Log-probabilities that the last step told."""
 
     def hello(self, name: str, digest: bytes, protocol_major: int = 1) -> step_pb2.Hello:
         return step_pb2.Hello(
@@ -133,7 +142,7 @@ class Paper:
             max_context=self.max_context,
             vocab_size=VOCAB_SIZE,
             needs_zeroed_pages=self.needs_zeroed_pages,
-            max_prompt_scores=int(self.can_mask),
+            max_prompt_scores=MOST_PROMPT_SCORES * self.can_mask,
             batch_invariant=True,
         )
 
@@ -158,6 +167,7 @@ class Paper:
         if plan.HasField("growth"):
             self._grow(plan.growth)
         made = self._fork(plan.forks) if plan.HasField("forks") else {}
+        self.scores = b""
         tokens = self._rows(plan.rows, made) if plan.HasField("rows") else []
         self.last_step = plan.step
         return tokens
@@ -235,6 +245,7 @@ class Paper:
             raise Violation(f"rows of slots {names} compute {counts} tokens")
         self._check_writers(names, counts, made)
         masks = self._masks(rows)
+        before = {name: self.slots[name].computed for name in names}
         tokens: list[int] = []
         for place, (name, count, num_samples) in enumerate(zip(names, counts, samples, strict=True)):
             slot = self.slots[name]
@@ -248,12 +259,29 @@ class Paper:
                 raise Violation(f"slots {drawn} are sampled from the row of slot {name}")
             for other in drawn:
                 self.slots[other].computed = slot.computed
+                before[other] = before[name]
                 tokens.append(self.slots[other].draw())
         if next(sampled, None) is not None:
             raise Violation("more slots are sampled than rows say")
         if masks:
             raise Violation("a mask has no row")
+        self.scores = self._scores(rows, before)
         return tokens
+
+    def _scores(self, rows: step_pb2.Rows, before: dict[int, int]) -> bytes:
+        """Only of a token whose predecessor this very step computes are the logits there."""
+        found, heads = [], {(name, self.slots[name].computed) for name in before}
+        for name, position in zip(column("H", rows.score_slot), column("i", rows.score_position), strict=True):
+            slot = self.slots[name]
+            if not before[name] < position <= slot.computed or position >= slot.length:
+                raise Violation(
+                    f"the token at {position} of slot {name} is scored, and its row begins at {before[name]}"
+                )
+            heads.add((name, position))
+            found.append(scores_of(slot.values[position * WIDTH : (position + 1) * WIDTH], rows.num_best))
+        if found and (not self.can_mask or len(heads) > len(before) + MOST_PROMPT_SCORES):
+            raise Violation(f"a step has {len(heads)} rows of logits for {len(before)} rows")
+        return b"".join(found)
 
     def _masks(self, rows: step_pb2.Rows) -> dict[int, bytes]:
         masked = column("H", rows.masked_row)

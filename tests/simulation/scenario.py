@@ -44,7 +44,7 @@ class Scenario:
     has_ends: bool
     """Some requests are cancelled, stopped or run out of time."""
     has_masks: bool
-    """Some requests are constrained, and every worker can do that."""
+    """Some requests are constrained or ask for log-probabilities, and every worker can do that."""
     mask_seconds: float
     """What a mask takes, on average."""
     step_seconds: float
@@ -194,6 +194,8 @@ class Arrivals:
             deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
             queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
             is_constrained=scenario.has_masks and draw.random() < 0.5,
+            logprobs=draw.choice((None, None, 0, 2)) if scenario.has_masks else None,
+            prompt_logprobs=draw.choice((None, None, None, 0, 3)) if scenario.has_masks else None,
         )
 
     def _fate(self, arrives_at: float) -> Fate:

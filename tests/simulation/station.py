@@ -256,12 +256,16 @@ class Station:
         answer = Answer(tuple(tokens))
         if fate == "logits no numbers" and tokens:
             answer = Answer(tuple(-1 if self._draw.random() < 0.3 else token for token in tokens))
+        scores = self.paper.scores
         if fate == "result malformed":
-            answer = Answer(self._spoilt(tokens), is_sound=False)
+            is_cut = bool(scores) and self._draw.random() < 0.5
+            answer = Answer(tuple(tokens) if is_cut else self._spoilt(tokens), is_sound=False)
+            scores = scores[8:] if is_cut else scores
         self.answers[self.epoch.counter, plan.step] = answer
         self._needs_full = False
         swapped = len(plan.swap_out.source) + len(plan.swap_in.source)
         result = step_pb2.StepResult(step=plan.step, token=_packed(answer.tokens), swapped_bytes=16 * swapped)
+        result.logprobs = scores
         result.swap_seconds = 1e-6 * swapped * self._draw.choice((0.1, 1.0, 10.0))
         return step_pb2.WorkerMessage(result=result)
 

@@ -326,6 +326,7 @@ class WatchedCore(Core):
             ("prefix found", any(new.num_computed for new in plan.new_slots)),
             ("plan is full", plan.full),
             ("suspect alone", plan.rows and plan.rows[0].faults),
+            ("log-probabilities asked for", plan.scored),
             ("row with a mask", plan.masks),
             ("masked rows beside free ones", 0 < len(plan.masks) < sum(map(bool, plan.row_samples))),
         ):
@@ -397,7 +398,8 @@ class WatchedCore(Core):
     def _check_admission(self, spec: RequestSpec, outputs: list[Output], is_full: bool) -> None:
         """Refused is what finds the queue full, fits no worker or is beyond all of them, and nothing else."""
         longest = len(spec.prompt) + (spec.max_tokens or 1)
-        able = [worker for worker in self.workers.values() if worker.knows_options or not spec.is_constrained]
+        needs_options = spec.is_constrained or (spec.logprobs, spec.prompt_logprobs) != (None, None)
+        able = [w for w in self.workers.values() if w.joined.max_prompt_scores or not needs_options]
         fits = any(longest <= capacity(self.settings, worker.joined) for worker in able)
         beyond = None if fits or not self.workers else "TOO_LONG" if able else "NO_WORKER"
         reason = "QUEUE_FULL" if is_full else beyond
