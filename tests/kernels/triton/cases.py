@@ -63,12 +63,21 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "window": WINDOWS,
     "softcap": (0.0, 5.0),
 }
+WAYS, WAYS_EACH = ("window", "softcap"), 4
+"""What is told a kernel with each call, and how many combinations of that each kernel is given."""
 
 
 def all_cases() -> Iterator[Case]:
-    """Every combination; those of one cache come one after the other."""
-    for values in product(*CHOICES.values()):
-        yield Case(**dict(zip(CHOICES, values, strict=True)))
+    """Every combination of what a kernel is compiled for, each with some WAYS to look back: all of these for the first, and
+    for every other one a few that are drawn for it, so that each of them meets everything else time and again.
+
+    Those of one cache come one after the other.
+    """
+    ways = list(product(*(CHOICES[name] for name in WAYS)))
+    names = [name for name in CHOICES if name not in WAYS]
+    for number, values in enumerate(product(*(CHOICES[name] for name in names))):
+        for drawn in random.Random(number).sample(ways, WAYS_EACH) if number else ways:
+            yield Case(**dict(zip((*names, *WAYS), (*values, *drawn), strict=True)))
 
 
 def covering_cases(seed: int = 0) -> list[Case]:
