@@ -466,6 +466,7 @@ class Ops:
     # Python inside a step: an action that is to run at this place each time that the step does. Kernels that record what
     # they are asked for, as those in C, cut their recording here; others run it at once.
     call: Callable[[Replay], None] = at_once
+    may_wait: bool = False  # such an action may: what stands before it is done by then, and nothing else waits for it
 
     # Between the ranks of a tensor-parallel group. A step is cut here where the kernels cannot capture it.
     ranks: int = 1

@@ -89,7 +89,7 @@ def plan_digest(plan: StepPlan, *, has_tokens: bool) -> str:
         hidden = [replace(new, tokens=(0,) * len(new.tokens), biases=NO_BIASES) for new in plan.new_slots]
         plan = replace(plan, new_slots=hidden)
     if plan.masks:
-        plan = replace(plan, masks=[(place, b"") for place, _ in plan.masks])
+        plan = replace(plan, masks=None)
     return blake2b(wire.encode_plan(_NO_EPOCH, plan), digest_size=8).hexdigest()
 
 

@@ -144,6 +144,9 @@ class Loop:
         outputs: list[Output] = []
         for member in list(self.members.values()):
             began = self._clock()
+            if not self._send_masks(member, now):
+                outputs += self._lose(member, now, "its connection is closed")
+                continue
             while (plan := self.core.plan(member.worker, now)) is not None:
                 frame = wire.encode_plan(member.epoch, plan)
                 ready = self._clock()
@@ -154,6 +157,14 @@ class Loop:
                 self.tally.planned(plan, self.core.workers[member.worker].joined.page_bytes)
                 began = ready
         return outputs
+
+    def _send_masks(self, member: Member, now: float) -> bool:
+        """Those of plans that are waiting for them. Whether they were taken."""
+        while (plan := self.core.open_masks(member.worker)) is not None:
+            if not self._link.send(member.peer, wire.encode_masks(member.epoch, plan)):
+                return False
+            member.note_masks(plan.step, now)
+        return True
 
     def _receive(self, peer: bytes, frame: bytes, now: float) -> list[Output]:
         member = self.members.get(peer)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Set
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from octavo_scheduler import limits, wire
@@ -31,6 +32,8 @@ class Sent(NamedTuple):
     size: "Size"
     lease: float
     """Seconds."""
+    complete_at: float = -inf
+    """When its masks were sent, where they followed; infinity while they have not."""
 
 
 class Size(NamedTuple):
@@ -97,7 +100,12 @@ class Member:
         """A plan is on its way, which took so long to be made."""
         self.plan_seconds.note(seconds)
         size = Size.of(plan)
-        self.sent.append(Sent(plan.step, now, size, self.pace.lease(size)))
+        complete_at = inf if plan.lacks_masks else -inf
+        self.sent.append(Sent(plan.step, now, size, self.pace.lease(size), complete_at))
+
+    def note_masks(self, step: int, now: float) -> None:
+        """The masks of a plan are on their way, too."""
+        self.sent = deque(entry._replace(complete_at=now) if entry.step == step else entry for entry in self.sent)
 
     def note_done(self, report: wire.StepReport, now: float) -> None:
         """A result came."""
@@ -109,8 +117,12 @@ class Member:
 
     @property
     def lease_end(self) -> float:
-        """A worker executing a step says nothing; heartbeats in between do not make a lost step come back."""
-        return self.sent[0].at + self.sent[0].lease if self.sent else self.heard_at + IDLE_LEASE_SECONDS
+        """A worker executing a step says nothing; heartbeats in between do not make a lost step come back. Nobody is blamed
+        for a step whose masks are not there."""
+        if not self.sent:
+            return self.heard_at + IDLE_LEASE_SECONDS
+        first = self.sent[0]
+        return max(first.at, first.complete_at) + first.lease
 
     def has_lost(self, step: int) -> bool:
         """Whether a word about `step` means that the answer to an earlier plan will never come."""

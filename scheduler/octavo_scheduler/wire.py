@@ -20,7 +20,7 @@ from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
 from octavo_scheduler.core.request import ALWAYS
 
 PROTOCOL_MAJOR = 1
-PROTOCOL_MINOR = 2
+PROTOCOL_MINOR = 3
 FORKS_SINCE = 1
 """Minor version of workers that can fork slots whose last page is shared."""
 
@@ -168,9 +168,9 @@ def _rows(plan: StepPlan) -> step_pb2.Rows:
         rows.score_slot = column("H", [sequence.slot for sequence, _ in plan.scored])
         rows.score_position = column("i", [position for _, position in plan.scored])
         rows.num_best = plan.num_best
-    if plan.masks:
-        rows.masked_row = column("H", [place for place, _ in plan.masks])
-        rows.mask = b"".join(mask for _, mask in plan.masks)
+    if plan.constrained:
+        rows.masked_row = column("H", [row.place for row in plan.constrained])
+        rows.mask = b"".join(plan.masks or ())
     return rows
 
 
@@ -216,6 +216,11 @@ def encode_plan(epoch: Epoch, plan: StepPlan) -> bytes:
     if plan.row_slots:
         message.rows.CopyFrom(_rows(plan))
     return _envelope(epoch, plan=message)
+
+
+def encode_masks(epoch: Epoch, plan: StepPlan) -> bytes:
+    """The masks of a plan that was sent without."""
+    return _envelope(epoch, masks=step_pb2.StepMasks(step=plan.step, mask=b"".join(plan.masks or ())))
 
 
 def encode_welcome(epoch: Epoch, heartbeat_seconds: float, protocol_minor: int) -> bytes:
@@ -307,6 +312,7 @@ def _greeting(hello: step_pb2.Hello) -> Greeting:
         vocab_size=hello.vocab_size,
         needs_zeroed_pages=hello.needs_zeroed_pages,
         max_prompt_scores=hello.max_prompt_scores,
+        takes_late_masks=hello.takes_late_masks,
         can_fork=hello.protocol_minor >= FORKS_SINCE,
         weights_digest=hello.weights_digest,
         kernels=_words(hello.kernels),

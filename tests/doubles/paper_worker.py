@@ -104,7 +104,9 @@ class PaperWorker:
         max_step_tokens: int = 64,
         minor: int = 2,
     ) -> None:
-        """`minor`: its version of the protocol; with 0 it knows no forks, with 1 no log-probabilities and no masks."""
+        """`minor`: its version of the protocol; with 0 it knows no forks, with 1 no log-probabilities and no masks.
+        With 3 it takes masks that follow their plan.
+        """
         self.page_size = page_size
         self.num_pages, self.num_host_pages = pages, host_pages
         self.max_slots, self.max_step_tokens, self.minor = max_slots, max_step_tokens, minor
@@ -132,6 +134,7 @@ class PaperWorker:
             kernels="paper",
             batch_invariant=True,
             max_prompt_scores=MOST_PROMPT_SCORES if self.minor >= 2 else 0,
+            takes_late_masks=self.minor >= 3,
         )
 
     def execute(self, plan: step_pb2.StepPlan) -> step_pb2.StepResult:

@@ -13,11 +13,12 @@ from octavo_scheduler.core import Core, Settings, events
 from octavo_scheduler.core.audit import violations
 from octavo_scheduler.core.events import PAIR_BYTES, Committed, Finished, Output, Refused, Scored, Started
 from octavo_scheduler.core.request import RequestSpec, Sampling
-from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_plan
+from octavo_scheduler.wire import Epoch, Greeting, StepReport, decode, encode_masks, encode_plan
 
-from tests.doubles.paper_worker import mask_after
+from tests.doubles.paper_worker import VOCAB_SIZE, mask_after
 
 EPOCH = Epoch(1, 1)
+ANY_TOKEN = b"\xff" * -(-VOCAB_SIZE // 8)
 
 
 def decoded(message: step_pb2.WorkerMessage, worker: str) -> object:
@@ -40,6 +41,8 @@ class TableTop:
         self.now = 0.0
         self.workers: dict[str, Worker] = {}
         self.results: dict[str, deque[step_pb2.StepResult]] = {}
+        self.behind: dict[str, deque[step_pb2.StepPlan]] = {}
+        """Plans that wait for masks, their own or those of the first of them."""
         self.tokens: dict[str, list[int]] = {}
         self.logprobs: defaultdict[str, list[bytes]] = defaultdict(list)
         """One for each token, empty where none is asked for."""
@@ -61,13 +64,13 @@ class TableTop:
 
     def join(self, name: str, worker: Worker) -> None:
         worker.reset()
-        self.workers[name], self.results[name] = worker, deque()
+        self.workers[name], self.results[name], self.behind[name] = worker, deque(), deque()
         greeting = decoded(step_pb2.WorkerMessage(hello=worker.hello(name)), "")
         assert isinstance(greeting, Greeting)
         self.apply(greeting.joined)
 
     def kill(self, name: str) -> None:
-        del self.workers[name], self.results[name]
+        del self.workers[name], self.results[name], self.behind[name]
         self.apply(events.Lost(name))
 
     @staticmethod
@@ -105,8 +108,25 @@ class TableTop:
         message = step_pb2.SchedulerMessage()
         message.ParseFromString(encode_plan(EPOCH, plan))
         self.plans.append(message.plan)
-        self.results[name].append(self.workers[name].execute(message.plan))
+        self.behind[name].append(message.plan)
+        self._execute(name)
         return True
+
+    def _execute(self, name: str) -> None:
+        """All plans up to the first whose masks are still to come."""
+        behind = self.behind[name]
+        while behind and (behind[0].rows.mask or not behind[0].rows.masked_row):
+            self.results[name].append(self.workers[name].execute(behind.popleft()))
+
+    def _send_masks(self) -> None:
+        for name in self.workers:
+            while (plan := self.core.open_masks(name)) is not None:
+                message = step_pb2.SchedulerMessage()
+                message.ParseFromString(encode_masks(EPOCH, plan))
+                first = self.behind[name][0]
+                assert first.step == message.masks.step
+                first.rows.mask = message.masks.mask or ANY_TOKEN * (len(first.rows.masked_row) // 2)
+                self._execute(name)
 
     def deliver(self, name: str) -> bool:
         if not self.results[name]:
@@ -185,6 +205,7 @@ class TableTop:
                 case Refused():
                     self.refused[output.request] = output
         self._audit()
+        self._send_masks()
 
     def _audit(self) -> None:
         found = violations(self.core)

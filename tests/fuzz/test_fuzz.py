@@ -6,7 +6,7 @@ import pytest
 from octavo.v1 import step_pb2 as wire
 from octavo_scheduler.core.events import Output
 from octavo_scheduler.loop import Loop
-from octavo_worker.runner import Pending, Runner
+from octavo_worker.runner import LateMasks, Pending, Runner
 
 from tests.fuzz import files, frames, messages, plans
 from tests.fuzz.findings import Findings
@@ -52,18 +52,18 @@ class ForgetfulLoop(Loop):
 class HastyRunner(Runner):
     """Forgets its slots before it has read the plan."""
 
-    def submit(self, message: wire.StepPlan) -> Pending:
+    def submit(self, message: wire.StepPlan, masks: LateMasks | None = None) -> Pending:
         if message.full:
             self.slots.clear()
-        return super().submit(message)
+        return super().submit(message, masks)
 
 
 class SloppyRunner(Runner):
     """Writes a page that no plan names."""
 
-    def submit(self, message: wire.StepPlan) -> Pending:
+    def submit(self, message: wire.StepPlan, masks: LateMasks | None = None) -> Pending:
         memory(self.cache.pool)[plans.PAGES] = message.step % 50
-        return super().submit(message)
+        return super().submit(message, masks)
 
 
 @pytest.mark.parametrize("loop", [TrustingLoop, ForgetfulLoop])

@@ -27,7 +27,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "grpc": GRPC_HOMES,
     "grpc_health": GRPC_HOMES,
     "grpc_reflection": GRPC_HOMES,
-    "zmq": ("octavo_scheduler.link", "octavo_scheduler.frontend.link", "octavo_worker.link"),
+    "zmq": ("octavo_scheduler.link", "octavo_scheduler.frontend.link", "octavo_worker.link", "octavo_worker.curve"),
     "llguidance": ("octavo_scheduler.matching.grammars",),
 }
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from octavo.v1 import step_pb2
-from octavo_scheduler.core.plan import Growth, NewSlot, StepPlan
+from octavo_scheduler.core.plan import Constrained, Growth, NewSlot, StepPlan
 from octavo_scheduler.core.policy import Account
 from octavo_scheduler.core.request import Request, RequestSpec, Sampling, Sequence
 from octavo_scheduler.limits import MAX_WORKER_WORDS
@@ -16,6 +16,7 @@ from octavo_scheduler.wire import (
     StepReport,
     column,
     decode,
+    encode_masks,
     encode_plan,
     uncolumn,
 )
@@ -31,11 +32,34 @@ def plan_message(plan: StepPlan) -> step_pb2.StepPlan:
 
 
 def test_masks_lie_one_after_the_other_and_say_which_rows_they_are_of() -> None:
-    masks = [(0, bytes([1, 2, 3, 4])), (2, bytes([5, 6, 7, 8]))]
-    plan = StepPlan("w", 9, row_slots=[3, 1, 300], row_tokens=[1, 1, 1], row_samples=[True] * 3, masks=masks)
+    plan = StepPlan("w", 9, row_slots=[3, 1, 300], row_tokens=[1, 1, 1], row_samples=[True] * 3)
+    plan.constrained = [Constrained(0, sequence(), 0), Constrained(2, sequence(), 0)]
+    plan.masks = [bytes([1, 2, 3, 4]), bytes([5, 6, 7, 8])]
     message = plan_message(plan)
     assert list(np.frombuffer(message.rows.masked_row, "<u2")) == [0, 2]
     assert message.rows.mask == bytes([1, 2, 3, 4, 5, 6, 7, 8])
+
+
+def test_masks_that_are_not_known_follow_in_a_message_of_their_own() -> None:
+    one, two = sequence(), sequence()
+    plan = StepPlan("w", 9, row_slots=[3, 1], row_tokens=[1, 1], row_samples=[True] * 2)
+    plan.constrained = [Constrained(0, one, 4), Constrained(1, two, 7)]
+    one.request.masks[0] = 4, b"\x01\x02\x03\x04"
+    assert not plan.find_masks()
+    assert plan.lacks_masks
+    rows = plan_message(plan).rows
+    assert list(np.frombuffer(rows.masked_row, "<u2")) == [0, 1]
+    assert not rows.mask
+    two.request.masks[0] = 7, b"\x05\x06\x07\x08"
+    assert plan.find_masks()
+    message = step_pb2.SchedulerMessage()
+    message.ParseFromString(encode_masks(Epoch(3, 4), plan))
+    assert (message.masks.step, message.masks.mask) == (9, bytes(range(1, 9)))
+
+
+def sequence() -> Sequence:
+    request = Request(RequestSpec(id="r", prompt=(4, 5)), 1, 0.0, Account("", 0, 1.0, 1.0))
+    return Sequence(request, 0, (0, 1, 0), [4, 5], 2, 8)
 
 
 def test_a_decode_step_is_one_column_of_slots() -> None:

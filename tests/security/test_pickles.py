@@ -28,8 +28,8 @@ from octavo_scheduler.model import load_model
 from octavo_scheduler.roles import read_tokens
 from octavo_scheduler.server import Scheduler
 from octavo_worker.config import WorkerConfig
+from octavo_worker.curve import load_keys
 from octavo_worker.errors import ConfigError, ModelError
-from octavo_worker.link import load_keys
 from octavo_worker.runner import build_runner
 from octavo_worker.source import open_source
 from octavo_worker.weights import load as load_weights

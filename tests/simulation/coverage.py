@@ -96,6 +96,8 @@ PLANS = (
     "row with a mask",
     "masked rows beside free ones",
     "sequence let go to another worker",
+    "masks follow",
+    "masks follow for rows that have ended",
 )
 """What plans may hold."""
 

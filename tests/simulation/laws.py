@@ -148,8 +148,19 @@ def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
         yield "a suspect is not alone in its plan"
     sampled = zip(plan.rows, plan.row_samples, strict=True)
     constrained = [i for i, (row, samples) in enumerate(sampled) if samples and row.request.spec.is_constrained]
-    if constrained != [place for place, _ in plan.masks]:
+    if constrained != [row.place for row in plan.constrained]:
         yield "a constrained row samples without a mask, or another one has one"
+    if plan.lacks_masks and not worker.joined.takes_late_masks:
+        yield "masks follow a plan whose worker takes none later"
+    yield from broken_by_masks(plan)
+
+
+def broken_by_masks(plan: StepPlan) -> Iterator[str]:
+    """Each constrained row has the mask of its place in its answer; only one that has ended has none."""
+    for row, mask in zip(plan.constrained, plan.masks or [], strict=False):
+        known = row.sequence.request.masks.get(row.sequence.branch)
+        if known != (row.position, mask) and row.sequence.state is not SequenceState.DONE:
+            yield "a row has the mask of another place"
 
 
 def broken_by_request(core: Core, request: Request) -> Iterator[str]:

@@ -22,6 +22,8 @@ MOST_PROMPT_SCORES = 3
 WIDTH = 4  # bytes of a position
 POISON = b"\xa5" * WIDTH
 ZERO = bytes(WIDTH)
+ANY = b"\xff" * WIDTH
+"""A mask that follows for a row whose sample nobody waits for any more."""
 
 
 class OutOfSequence(Exception):
@@ -111,11 +113,13 @@ class Paper:
         needs_zeroed_pages: bool,
         can_fork: bool = True,
         can_mask: bool = False,
+        takes_late_masks: bool = False,
     ) -> None:
         self.page_size = page_size
         self.num_device, self.num_host = device_pages, host_pages
         self.max_slots, self.max_step_tokens, self.max_context = max_slots, max_step_tokens, max_context
         self.needs_zeroed_pages, self.can_fork, self.can_mask = needs_zeroed_pages, can_fork, can_fork and can_mask
+        self.takes_late_masks = self.can_mask and takes_late_masks
         self.slots: dict[int, Slot] = {}
         self.reset()
 
@@ -143,11 +147,16 @@ class Paper:
             vocab_size=VOCAB_SIZE,
             needs_zeroed_pages=self.needs_zeroed_pages,
             max_prompt_scores=MOST_PROMPT_SCORES * self.can_mask,
+            takes_late_masks=self.takes_late_masks,
             batch_invariant=True,
         )
 
-    def execute(self, plan: step_pb2.StepPlan) -> list[int]:
-        """One token for each sampled slot. The order here is the order in which a plan's effects are observed."""
+    def execute(self, plan: step_pb2.StepPlan, late: bytes | None = None) -> list[int]:
+        """One token for each sampled slot. The order here is the order in which a plan's effects are observed.
+
+        `late`: masks that followed the plan.
+        """
+        self._late = late
         if plan.step != self.last_step + 1 and not (plan.full and plan.step > self.last_step):
             raise OutOfSequence
         if plan.full:
@@ -250,7 +259,8 @@ class Paper:
         for place, (name, count, num_samples) in enumerate(zip(names, counts, samples, strict=True)):
             slot = self.slots[name]
             self._compute(slot, count)
-            if masks.pop(place, num_samples and mask_of(slot.state)) != (num_samples and mask_of(slot.state)):
+            needed = num_samples and mask_of(slot.state)
+            if masks.pop(place, needed) not in ((needed, ANY) if self._late is not None else (needed,)):
                 raise Violation("a row has the mask of another position, or needs none")
             if (num_samples > 0) != (slot.computed == slot.length):
                 raise Violation("a row samples too early, or not at all")
@@ -284,10 +294,12 @@ class Paper:
         return b"".join(found)
 
     def _masks(self, rows: step_pb2.Rows) -> dict[int, bytes]:
-        masked = column("H", rows.masked_row)
-        if (masked and not self.can_mask) or len(rows.mask) != WIDTH * len(masked):
+        masked, mask = column("H", rows.masked_row), rows.mask if self._late is None else self._late
+        if self._late == b"":
+            mask = ANY * len(masked)
+        if (masked and not self.can_mask) or len(mask) != WIDTH * len(masked):
             raise Violation("a worker is sent masks that it would misread")
-        return {place: rows.mask[i * WIDTH : (i + 1) * WIDTH] for i, place in enumerate(masked)}
+        return {place: mask[i * WIDTH : (i + 1) * WIDTH] for i, place in enumerate(masked)}
 
     @staticmethod
     def _own(names: list[int], samples: list[int], made: dict[int, int]) -> list[int]:

@@ -146,6 +146,7 @@ def draw_paper(draw: Random, *, holds: int, has_masks: bool, share: float = 1.0)
         needs_zeroed_pages=draw.random() < 0.25,
         can_fork=has_masks or draw.random() < 0.85,
         can_mask=has_masks,
+        takes_late_masks=has_masks and draw.random() < 0.7,
     )
 
 

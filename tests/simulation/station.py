@@ -69,6 +69,9 @@ class Station:
         self._results: dict[int, bytes] = {}
         self._stay = 0
         self._inbox: deque[bytes] = deque()
+        self._open: step_pb2.StepPlan | None = None
+        """A plan whose masks are still to come. Plans behind it wait."""
+        self._behind: deque[step_pb2.StepPlan] = deque()
         self._is_busy = False
         self._needs_full = False
         self._frozen_until = 0.0
@@ -124,6 +127,8 @@ class Station:
         self._is_busy = self._needs_full = False
         self._frozen_until = 0.0
         self._inbox.clear()
+        self._open = None
+        self._behind.clear()
         if self._results:
             self.old_results, self._results = self._results, {}
 
@@ -176,7 +181,11 @@ class Station:
             self._later(RESTART_SECONDS, self._dial_again)
             return
         if body == "plan":
-            self._plan(message.plan)
+            self._behind.append(message.plan)
+            self._go_on()
+        if body == "masks" and self._open is not None and message.masks.step == self._open.step:
+            plan, self._open = self._open, None
+            self._begin(plan, message.masks.mask)
         self._heard = self._timeline.now
         self._note_useful()
 
@@ -229,15 +238,24 @@ class Station:
 
     # steps ------------------------------------------------------------------------------------------------------------
 
-    def _plan(self, plan: step_pb2.StepPlan) -> None:
-        if self._needs_full and not plan.full:
-            return
-        self._heartbeat(Heartbeat.PHASE_STEP)
-        answer = self._execute(plan)
+    def _go_on(self) -> None:
+        """The next plan, if none is at work or open."""
+        while self._behind and not self._is_busy and self._open is None:
+            plan = self._behind.popleft()
+            if self._needs_full and not plan.full:
+                continue
+            self._heartbeat(Heartbeat.PHASE_STEP)
+            if plan.rows.masked_row and not plan.rows.mask:
+                self._open = plan
+            else:
+                self._begin(plan)
+
+    def _begin(self, plan: step_pb2.StepPlan, late: bytes | None = None) -> None:
+        answer = self._execute(plan, late)
         self._is_busy = True
         self._later(self.step_seconds * (0.5 + self._draw.random()), lambda: self._finish(plan.step, answer))
 
-    def _execute(self, plan: step_pb2.StepPlan) -> step_pb2.WorkerMessage:
+    def _execute(self, plan: step_pb2.StepPlan, late: bytes | None) -> step_pb2.WorkerMessage:
         fate = self._fates(self, plan)
         if fate == "plan called invalid":
             return self._nack(plan, Nack.REASON_INVALID)
@@ -246,7 +264,7 @@ class Station:
             return self._nack(plan, Nack.REASON_FAILED if fate == "step failed" else Nack.REASON_OUT_OF_MEMORY)
         last_step = self.paper.last_step
         try:
-            tokens = self.paper.execute(plan)
+            tokens = self.paper.execute(plan, late)
         except OutOfSequence:
             return self._nack(plan, Nack.REASON_OUT_OF_SEQUENCE)
         if fate == "step failed half done":
@@ -292,6 +310,7 @@ class Station:
         self._heartbeat(Heartbeat.PHASE_IDLE)
         self._heard = self._timeline.now
         self._note_useful()
+        self._go_on()
         self._read()
 
 

@@ -147,6 +147,14 @@ class WatchedCore(Core):
         self._check((worker,))
         return plan
 
+    def open_masks(self, worker_id: str) -> StepPlan | None:
+        plan = super().open_masks(worker_id)
+        if plan is not None:
+            self._hold(laws.broken_by_masks(plan))
+            if any(row.sequence.state is SequenceState.DONE for row in plan.constrained):
+                self.coverage.seen("masks follow for rows that have ended")
+        return plan
+
     def apply(self, event: Event, now: float) -> list[Output]:
         if isinstance(event, events.Tick):
             return self._tick(event, now)
@@ -327,8 +335,9 @@ class WatchedCore(Core):
             ("plan is full", plan.full),
             ("suspect alone", plan.rows and plan.rows[0].faults),
             ("log-probabilities asked for", plan.scored),
-            ("row with a mask", plan.masks),
-            ("masked rows beside free ones", 0 < len(plan.masks) < sum(map(bool, plan.row_samples))),
+            ("row with a mask", plan.constrained),
+            ("masked rows beside free ones", 0 < len(plan.constrained) < sum(map(bool, plan.row_samples))),
+            ("masks follow", plan.lacks_masks),
         ):
             if happened:
                 self.coverage.seen(what)

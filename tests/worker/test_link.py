@@ -9,7 +9,8 @@ import pytest
 import zmq
 from octavo.v1 import step_pb2 as wire
 from octavo_worker import link as link_module
-from octavo_worker.errors import ConfigError, JoinRefused
+from octavo_worker.curve import load_keys
+from octavo_worker.errors import JoinRefused
 from octavo_worker.link import Link
 from octavo_worker.runner import Runner
 from zmq.auth import create_certificates
@@ -103,6 +104,43 @@ def test_two_plans_in_flight_are_executed_in_order(router: Router, worker: Worke
     router.send(plan=start())
     router.send(plan=wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0))))
     assert [router.receive("result").result.step for _ in range(2)] == [1, 2]
+
+
+def test_a_step_waits_for_its_masks_and_plans_behind_it_wait_for_the_step(router: Router, worker: Worker) -> None:
+    hello = router.welcome()
+    assert hello.takes_late_masks
+    router.send(plan=start())
+    router.send(plan=wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0), masked_row=uint16(0))))
+    router.send(plan=wire.StepPlan(step=3, rows=wire.Rows(slot=uint16(0))))
+    assert router.receive("result").result.step == 1
+    for _ in range(3):
+        router.receive_when(lambda message: message.heartbeat.phase == BEAT.PHASE_STEP, "heartbeat of the step")
+        router.send(heartbeat=BEAT())
+    router.send(masks=wire.StepMasks(step=9, mask=bytes(40)))
+    router.send(masks=wire.StepMasks(step=2, mask=(1 << 77).to_bytes(40, "little")))
+    second, third = (router.receive("result").result for _ in range(2))
+    assert (second.step, third.step) == (2, 3)
+    assert int.from_bytes(second.token, "little") == 77
+
+
+def test_a_worker_that_waits_for_masks_leaves_with_its_scheduler_and_comes_back(router: Router, worker: Worker) -> None:
+    router.welcome()
+    router.send(plan=start())
+    router.send(plan=wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0), masked_row=uint16(0))))
+    assert router.receive("result").result.step == 1
+    router.send(goodbye=wire.Goodbye())
+    router.welcome()
+    router.send(plan=start())
+    assert router.receive("result").result.step == 1
+
+
+def test_a_worker_that_waits_for_masks_can_be_stopped(router: Router, worker: Worker) -> None:
+    router.welcome()
+    router.send(plan=start())
+    router.send(plan=wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0), masked_row=uint16(0))))
+    assert router.receive("result").result.step == 1
+    worker.end()
+    router.receive("goodbye")
 
 
 def test_an_idle_worker_beats_even_while_the_scheduler_beats_faster(router: Router, worker: Worker) -> None:
@@ -223,7 +261,7 @@ def test_a_link_with_keys_is_encrypted(tmp_path: Path, make_runner: Callable[...
     server = Router.__new__(Router)
     server.context = zmq.Context()
     server.socket = server.context.socket(zmq.ROUTER)
-    server.socket.curve_publickey, server.socket.curve_secretkey = link_module.load_keys(
+    server.socket.curve_publickey, server.socket.curve_secretkey = load_keys(
         tmp_path / "scheduler.key_secret", is_secret=True
     )
     server.socket.curve_server = True
@@ -235,17 +273,3 @@ def test_a_link_with_keys_is_encrypted(tmp_path: Path, make_runner: Callable[...
     server.receive("heartbeat")
     made.end()
     server.close()
-
-
-@pytest.mark.parametrize(("file", "sentence"), [("missing", "cannot be read"), ("worker.key", "holds no secret key")])
-def test_bad_key_files_are_refused(file: str, sentence: str, tmp_path: Path) -> None:
-    create_certificates(tmp_path, "worker")
-    with pytest.raises(ConfigError, match=sentence):
-        link_module.load_keys(tmp_path / file, is_secret=True)
-
-
-@pytest.mark.parametrize("key", ["", "abcde", "abc", "~" * 40, "#" * 40, "0" * 80])
-def test_a_file_without_a_whole_key_is_refused(key: str, tmp_path: Path) -> None:
-    (tmp_path / "bad.key").write_text(f'curve\n    public-key = "{key}"\n')
-    with pytest.raises(ConfigError, match=r"bad\.key (holds no CURVE key of 32 bytes|cannot be read)"):
-        link_module.load_keys(tmp_path / "bad.key", is_secret=False)

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.runner import Runner
 
 from tests.pools import memory, poison
-from tests.worker.plans import Driver, growth, int32, moves, new_slots, rows, uint16
+from tests.worker.plans import Driver, growth, int32, moves, new_slots, rows, tokens_of, uint16
 
 PROMPT = np.random.default_rng(5).integers(3, 320, 37).tolist()
 Make = Callable[..., Runner]
@@ -83,6 +84,54 @@ def test_masked_rows_draw_what_their_masks_allow_and_the_others_what_they_always
     assert both[2][1] == free[2][1], "masks do not outlast their step"
     short = drawn(masked_row=uint16(2), mask=masks({5})[:4])
     assert short[1] == [free[1][0], 5, free[1][2]], "what a mask does not reach is forbidden"
+
+
+def test_masks_that_follow_their_plan_do_what_those_do_that_came_with_it(make_runner: Make) -> None:
+    prompts = {slot: PROMPT[slot : slot + 9] for slot in range(3)}
+    scores: dict[str, Any] = {"score_slot": uint16(0, 2), "score_position": int32(10, 10), "num_best": 2}
+
+    def drawn(more: dict[str, Any], *, are_late: bool) -> list[bytes]:
+        driver = Driver(make_runner())
+        pages = growth({slot: driver.take(2) for slot in prompts})
+        start = new_slots(prompts, sampling={"temperature": 2.0})
+        driver.send(new_slots=start, growth=pages, rows=rows(dict.fromkeys(prompts, 9)))
+        some = masks({5}, {7, 8, 300, 319})
+        second = wire.Rows(slot=uint16(0, 1, 2), masked_row=uint16(0, 2), mask=b"" if are_late else some, **more)
+        result = driver.runner.execute(wire.StepPlan(step=2, rows=second), lambda: some)
+        third = driver.runner.execute(wire.StepPlan(step=3, rows=wire.Rows(slot=uint16(0, 1, 2))))
+        return [result.token, result.logprobs, third.token]
+
+    for more in ({}, scores):
+        assert drawn(more, are_late=True) == drawn(more, are_late=False)
+
+
+def test_where_nobody_waits_for_samples_any_more_they_may_be_any(make_runner: Make) -> None:
+    def drawn(**masked: Any) -> list[int]:
+        driver = Driver(make_runner())
+        driver.send(new_slots=new_slots({0: PROMPT}), growth=growth({0: driver.take(3)}), rows=rows({0: 37}))
+        plan = wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0), **masked))
+        return tokens_of(driver.runner.execute(plan, lambda: b""))
+
+    assert drawn(masked_row=uint16(0)) == drawn()
+
+
+@pytest.mark.parametrize("data", [bytes(5), bytes(44)])
+def test_masks_that_follow_and_cannot_be_read_fail_the_step(make_runner: Make, data: bytes) -> None:
+    driver = Driver(make_runner())
+    driver.send(new_slots=new_slots({0: PROMPT}), growth=growth({0: driver.take(3)}), rows=rows({0: 37}))
+    plan = wire.StepPlan(step=2, rows=wire.Rows(slot=uint16(0), masked_row=uint16(0)))
+    with pytest.raises(PlanRefused, match="are no 1 masks of at most 320 tokens") as refused:
+        driver.runner.execute(plan, lambda: data)
+    assert refused.value.reason is Reason.FAILED
+    assert not driver.runner.slots.counts.length.any()
+
+
+def test_a_worker_that_takes_no_late_masks_refuses_a_plan_without_them(make_runner: Make) -> None:
+    driver = Driver(make_runner())
+    driver.send(new_slots=new_slots({0: PROMPT}), growth=growth({0: driver.take(3)}), rows=rows({0: 37}))
+    with pytest.raises(PlanRefused, match="which this worker does not take") as refused:
+        driver.send(rows=wire.Rows(slot=uint16(0), masked_row=uint16(0)))
+    assert refused.value.reason is Reason.INVALID
 
 
 def test_forks_draw_from_the_mask_of_the_row_that_they_fork_from(make_runner: Make) -> None:

@@ -15,7 +15,7 @@ from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.limits import MOST_PROMPT_SCORES, Limits
 from octavo_worker.slots import SAMPLING_COLUMNS, Array
 
-PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 2
+PROTOCOL_MAJOR, PROTOCOL_MINOR = 1, 3
 StepPlan: TypeAlias = step_pb2.StepPlan
 StepResult: TypeAlias = step_pb2.StepResult
 Hello: TypeAlias = step_pb2.Hello
@@ -84,6 +84,11 @@ class Rows:
     num_best: int
     masked: Array
     mask: Array
+
+    @property
+    def are_masks_late(self) -> bool:
+        """Whether they follow the plan."""
+        return len(self.masked) > 0 and not self.mask.size
 
     @property
     def masks_of_samples(self) -> Array:
@@ -262,6 +267,11 @@ def pairs(ids: Array, values: Array) -> bytes:
     return np.stack([ids.astype(INT32), values.astype(FLOAT32).view(INT32)], axis=-1).tobytes()
 
 
+def takes_late_masks(ops: Ops) -> bool:
+    """Whether masks may follow their plan: ranks of a group are told plans alone."""
+    return ops.may_wait and ops.ranks == 1
+
+
 def write_hello(
     *,
     worker_id: str,
@@ -301,4 +311,5 @@ def write_hello(
         copy_bytes_per_second=copy_bytes_per_second,
         prefill_tokens_per_second=prefill_tokens_per_second,
         max_prompt_scores=MOST_PROMPT_SCORES,
+        takes_late_masks=takes_late_masks(ops),
     )

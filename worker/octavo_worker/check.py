@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from octavo_kernels.ops import MOST_LOGPROBS
 
-from octavo_worker.batch import Forks, Growth, Moves, NewSlots, Plan, Rows, refuse
+from octavo_worker.batch import INT32, Forks, Growth, Moves, NewSlots, Plan, Rows, refuse
 from octavo_worker.errors import PlanRefused, Reason
 from octavo_worker.limits import MOST_BIASES, MOST_PROMPT_SCORES, Limits
 from octavo_worker.masks import TOKENS_PER_WORD
@@ -200,6 +200,16 @@ def owners(rows: Rows, max_slots: int) -> Array:
     owner[rows.sample_slot] = np.repeat(np.arange(len(rows.slot)), rows.num_samples)
     owner[rows.slot] = np.arange(len(rows.slot))
     return owner
+
+
+def late_masks(data: bytes, rows: Rows, limits: Limits) -> Array:
+    """Masks that followed: int32 [masked rows, words]. Where nobody waits for the samples there are none, and any token may
+    be drawn. Raises ValueError: the plan is under way and cannot be refused."""
+    count, most = len(rows.masked), -(-limits.vocab_size // TOKENS_PER_WORD)
+    words, rest = divmod(len(data), count * INT32.itemsize)
+    if rest or words > most:
+        raise ValueError(f"{len(data)} bytes are no {count} masks of at most {limits.vocab_size} tokens")
+    return np.frombuffer(data, INT32).reshape(count, words) if data else np.full((count, most), -1, INT32)
 
 
 def check_masks(rows: Rows, limits: Limits) -> None:

@@ -12,23 +12,20 @@ Every message in and out carries the epoch of Welcome; others are counted and dr
 
 import math
 import os
-import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import zmq
 from google.protobuf.message import DecodeError
 from octavo.v1 import step_pb2 as wire
-from zmq.auth import load_certificate
-from zmq.utils import z85
 
 from octavo_worker.config import WorkerConfig
-from octavo_worker.errors import ConfigError, JoinRefused, PlanRefused, Reason
+from octavo_worker.curve import use_curve
+from octavo_worker.errors import JoinRefused, PlanRefused, Reason
 from octavo_worker.runner import Pending, Runner
 from octavo_worker.warming import self_test
 
@@ -40,7 +37,6 @@ LEAST_REST_SECONDS, MOST_REST_SECONDS = 0.05, 30.0  # after a failed step; doubl
 MEMORY_SECONDS = 1.0  # between two words about the device's memory; asking takes a driver a while
 LOOK_SECONDS = 50e-6  # between two looks at a device that computes
 GOODBYE_MILLISECONDS = 500  # to get the last message out
-CURVE_KEY_BYTES = 32
 
 SOCKET_OPTIONS = {
     zmq.LINGER: 0,
@@ -90,6 +86,7 @@ class Link:
         self.next_beat = self.next_memory = 0.0
         self.needs_full = False  # after a Nack
         self.pending: deque[Pending] = deque()  # plans whose results are not yet sent
+        self.behind: deque[wire.SchedulerMessage] = deque()  # came while a step waited for its masks
         self.socket: zmq.Socket[bytes]
 
     def stop(self) -> None:
@@ -115,6 +112,7 @@ class Link:
         """A fresh socket and an empty worker."""
         self.counters.dials += 1
         self.pending.clear()
+        self.behind.clear()
         self.runner.reset()
         self.needs_full = False
         self.socket = socket = self.context.socket(zmq.DEALER)
@@ -178,10 +176,9 @@ class Link:
     def serve(self) -> None:
         """Execute plans until the scheduler leaves or falls silent, or this worker is stopped."""
         self.announce()
-        silence = max(SILENT_SECONDS, SILENT_HEARTBEATS * self.heartbeat_seconds)
         heard = useful = time.monotonic()  # the last message of this epoch; the last moment no full plan was due
-        while not self.is_stopped and time.monotonic() - min(heard, useful) < silence:
-            message = self.receive(0.0 if self.pending else self.next_beat - time.monotonic())
+        while not self.is_stopped and time.monotonic() - min(heard, useful) < self.silence:
+            message = self.next(0.0 if self.pending else self.next_beat - time.monotonic())
             if message and message.epoch != self.epoch:
                 self.counters.stale += 1
             elif message and message.WhichOneof("body") == "goodbye":
@@ -215,13 +212,43 @@ class Link:
         if not self.pending:
             self.heartbeat(wire.Heartbeat.PHASE_STEP)
         try:
-            self.pending.append(self.runner.submit(plan))
+            self.pending.append(self.runner.submit(plan, lambda: self.await_masks(plan.step)))
         except PlanRefused as refusal:
             while self.pending:
                 self.send_result()
             self.refuse(plan.step, refusal)
         else:
             self.needs_full = False
+
+    def await_masks(self, step: int) -> bytes:
+        """Those of a plan whose logits are there. Empty when the scheduler leaves, or this worker is to.
+
+        What else comes is kept for later, and this worker stays alive, as far as the scheduler can tell.
+        """
+        self.answer()
+        heard = time.monotonic()
+        while not self.is_stopped and time.monotonic() - heard < self.silence:
+            message = self.receive(self.next_beat - time.monotonic())
+            body = message.WhichOneof("body") if message and message.epoch == self.epoch else None
+            if message and body == "masks" and message.masks.step == step:
+                return message.masks.mask
+            if message and body in ("plan", "goodbye"):
+                self.behind.append(message)
+            if body == "goodbye":
+                break
+            heard = time.monotonic() if body else heard
+            if time.monotonic() >= self.next_beat:
+                self.heartbeat(wire.Heartbeat.PHASE_STEP)
+        return b""
+
+    def next(self, seconds: float) -> wire.SchedulerMessage | None:
+        """What came while a step waited, then what comes."""
+        return self.behind.popleft() if self.behind else self.receive(seconds)
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a word after which the scheduler is gone."""
+        return max(SILENT_SECONDS, SILENT_HEARTBEATS * self.heartbeat_seconds)
 
     def answer(self) -> None:
         """Send what is done. While one plan is computed the next may come; once two are, there is nothing to do but wait."""
@@ -286,27 +313,3 @@ class Link:
         except DecodeError:
             self.counters.unreadable += 1
             return None
-
-
-def use_curve(socket: "zmq.Socket[bytes]", config: WorkerConfig) -> None:
-    """Encrypt towards the scheduler, if keys are given."""
-    if config.curve_key is None or config.curve_server_key is None:
-        return
-    socket.curve_publickey, socket.curve_secretkey = load_keys(config.curve_key, is_secret=True)
-    socket.curve_serverkey = load_keys(config.curve_server_key, is_secret=False)[0]
-
-
-def load_keys(path: Path, *, is_secret: bool) -> tuple[bytes, bytes]:
-    """(public, secret) of a key file. Raises ConfigError."""
-    try:
-        public, secret = load_certificate(path)
-        lengths = {len(z85.decode(key)) for key in (public, secret) if key is not None}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"key file {path} cannot be read: {error}") from error
-    except (KeyError, struct.error):  # what z85 makes of characters that are none of its own
-        lengths = set()
-    if lengths != {CURVE_KEY_BYTES}:
-        raise ConfigError(f"key file {path} holds no CURVE key of {CURVE_KEY_BYTES} bytes")
-    if is_secret and secret is None:
-        raise ConfigError(f"key file {path} holds no secret key; give the one that ends in .key_secret")
-    return public, secret or b""

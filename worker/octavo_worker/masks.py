@@ -28,9 +28,10 @@ def fill(masks: Masks, rows: Rows, step: Step, slots: Slots) -> None:
     count = 0
     if len(rows.masked):
         which = rows.masks_of_samples
-        sample = np.flatnonzero(which >= 0)
+        row, sample = np.unique(np.where(which < 0, -1, step.sample_row[: len(which)]), return_index=True)
+        row, sample = row[row >= 0], sample[row >= 0]  # samples of one row of logits have one mask
         count, width = len(sample), rows.mask.shape[1]
-        slots.put(masks.row, step.sample_row[sample])
+        slots.put(masks.row, row)
         masks.bits[:count, width:] = 0
         masks.bits[:count, :width] = rows.mask[which[sample]]
         slots.changed(masks.bits, 0, count * masks.bits.shape[1])

@@ -1,5 +1,7 @@
 """A decoder of the Llama family, written once over `Ops`: RMSNorm, RoPE, grouped-query attention, SwiGLU."""
 
+from collections.abc import Callable
+
 from octavo_kernels.ops import Array, Masks, Ops, Sampling, Step
 
 from octavo_worker.architecture import Architecture
@@ -50,8 +52,10 @@ class Decoder:
         scores: tuple[Array, Array],
         max_context: int,
         vocabulary: int,
+        take_masks: Callable[[], None],
     ) -> None:
-        """`vocabulary`: rows of the head that are tokens; none of the others is ever sampled."""
+        """`vocabulary`: rows of the head that are tokens; none of the others is ever sampled. `take_masks` fills `masks`, in
+        a step that is replayed with `replay_open`, once the logits are there."""
         self.weights, self.ops, self.activations = weights, ops, activations
         self.step, self.masks, self.sampling, self.pool = step, masks, sampling, pool
         self.sampled, self.scores = sampled, scores
@@ -59,10 +63,23 @@ class Decoder:
         self.cos, self.sin = map(ops.share, angles)
         self.logits = activations.logits[:, :vocabulary]
         self.biased_logits = self.logits[len(activations.head_normed) :]
+        self._take_masks = take_masks
         self.replay = ops.capture(step, self.forward)
+        self.replay_open = ops.capture(step, self.forward_open) if ops.may_wait else None
 
     def forward(self) -> None:
-        """One step. What a layer adds to the residual is added by the norm that comes next."""
+        """One step."""
+        self.layers()
+        self.draw()
+
+    def forward_open(self) -> None:
+        """The same where masks come while it runs."""
+        self.layers()
+        self.ops.call(self._take_masks)
+        self.draw()
+
+    def layers(self) -> None:
+        """Logits, from tokens. What a layer adds to the residual is added by the norm that comes next."""
         self.ops.prepare(self.step)
         self.ops.take_tokens(self.sampling, self.step)
         self.ops.embed(self.step.tokens, self.weights.embedding, self.step.token, self.activations.residual)
@@ -70,6 +87,9 @@ class Decoder:
             self.attend(layer, index)
             self.feed_forward(layer)
         self.head()
+
+    def draw(self) -> None:
+        """Tokens, from logits."""
         self.ops.bias_logits(self.logits, self.sampling, self.step, self.biased_logits)
         self.ops.mask_logits(self.logits, self.masks, self.step)
         self.ops.sample(self.logits, self.sampling, self.step, self.sampled)

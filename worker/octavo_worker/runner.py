@@ -3,17 +3,30 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from octavo_kernels.ops import MOST_LOGPROBS, Fetched, Geometry, Ops
 
 from octavo_worker import masks
 from octavo_worker.architecture import Architecture
-from octavo_worker.batch import Hello, Plan, Rows, StepPlan, StepResult, pairs, read_plan, write_hello, write_result
+from octavo_worker.batch import (
+    Hello,
+    Plan,
+    Rows,
+    StepPlan,
+    StepResult,
+    pairs,
+    read_plan,
+    refuse,
+    takes_late_masks,
+    write_hello,
+    write_result,
+)
 from octavo_worker.cache import open_cache
 from octavo_worker.change import advance, apply
-from octavo_worker.check import foresee
+from octavo_worker.check import foresee, late_masks
 from octavo_worker.config import WorkerConfig
 from octavo_worker.engine import Engine
 from octavo_worker.errors import ConfigError, PlanRefused, Reason, is_memory
@@ -28,6 +41,8 @@ from octavo_worker.vocabulary import num_tokens
 from octavo_worker.weights import Weights, load
 
 SCORE_WIDTH = 1 + MOST_LOGPROBS
+LateMasks = Callable[[], bytes]
+"""Waits for the masks of a plan that was sent without; empty where nobody waits for its samples any more."""
 
 
 @dataclass(slots=True)
@@ -74,6 +89,9 @@ class Runner:
     work beside the caller a second plan may be submitted meanwhile: nothing that it needs of the first is known here only.
     """
 
+    open: tuple[Rows, LateMasks] | None = None
+    """Rows of the step that runs, if its masks are to come."""
+
     def __init__(
         self,
         config: WorkerConfig,
@@ -87,19 +105,15 @@ class Runner:
         self.config, self.precision, self.ops = config, precision, ops
         self.counters, self.rates, self.last_step = Counters(), Rates(), 0
         self.finished = self.swap_seconds = 0.0  # when the last result was taken; what moves took, of results taken
-        self.slots = Slots(
-            max_slots=config.max_slots,
-            max_context=max_context,
-            page_size=config.page_size,
-            changed=ops.changed,
-            copied=ops.copied,
-        )
+        sizes = {"max_slots": config.max_slots, "max_context": max_context, "page_size": config.page_size}
+        self.slots = Slots(**sizes, changed=ops.changed, copied=ops.copied)
         self.step = new_step(self.slots, geometry, config.max_step_tokens)
         self.masks = masks.new_masks(config.max_slots, weights.architecture.vocab)
         self.sampled = np.zeros(config.max_slots, np.int32)
         head_rows = head_rows_of(config.max_slots)
         self.scores = [np.zeros(head_rows * SCORE_WIDTH, dtype) for dtype in (np.float32, np.int32)]
-        shares = {
+        shares: dict[str, Any] = {
+            "take_masks": self.take_masks,
             "step": shared(self.step, ops.share),
             "masks": masks.shared(self.masks, ops.share),
             "sampling": self.slots.sampling(ops.share),
@@ -134,19 +148,23 @@ class Runner:
         self.slots.clear()
         self.last_step = 0
 
-    def execute(self, message: StepPlan) -> StepResult:
+    def execute(self, message: StepPlan, masks: LateMasks | None = None) -> StepResult:
         """Submit a plan and wait for its result. Raises PlanRefused as they do."""
-        return self.result(self.submit(message))
+        return self.result(self.submit(message, masks))
 
-    def submit(self, message: StepPlan) -> Pending:
-        """Apply a plan and begin to compute its rows.
+    def submit(self, message: StepPlan, masks: LateMasks | None = None) -> Pending:
+        """Apply a plan and begin to compute its rows. Where masks follow it, `masks` is called once the logits are there.
 
         Raises PlanRefused: INVALID and OUT_OF_SEQUENCE have changed nothing, the other reasons have emptied all slots.
         """
         started = time.perf_counter()
         with self.failing(message.step):
             plan = read_plan(message)
-            return self.run(plan, foresee(plan, self.slots, self.limits, self.last_step), started)
+            counts = foresee(plan, self.slots, self.limits, self.last_step)
+            if plan.rows.are_masks_late and (masks is None or not takes_late_masks(self.ops)):
+                raise refuse("masks are to follow, which this worker does not take")
+            self.open = (plan.rows, masks) if plan.rows.are_masks_late and masks is not None else None
+            return self.run(plan, counts, started)
 
     def run(self, plan: Plan, counts: Counts, started: float) -> Pending:
         """The order here is the order in which a plan's effects are observed."""
@@ -175,11 +193,20 @@ class Runner:
         if self.cache.moving:
             self.cache.settle(self.slots.table[rows.slot])
         fill(self.step, rows, self.slots)
-        masks.fill(self.masks, rows, self.step, self.slots)
-        self.decoder.replay()
+        if self.open is not None and self.decoder.replay_open is not None:
+            self.decoder.replay_open()
+        else:
+            masks.fill(self.masks, rows, self.step, self.slots)
+            self.decoder.replay()
         advance(rows, self.slots)
         self.counters.tokens_computed += self.step.num_tokens
         self.counters.tokens_sampled += len(rows.sample_slot)
+
+    def take_masks(self) -> None:
+        """Those that the step which runs was sent without."""
+        assert self.open is not None
+        rows, late = self.open
+        masks.fill(self.masks, replace(rows, mask=late_masks(late(), rows, self.limits)), self.step, self.slots)
 
     def result(self, pending: Pending) -> StepResult:
         """Wait for what was submitted. Raises PlanRefused (FAILED, OUT_OF_MEMORY)."""

@@ -77,7 +77,7 @@ def fill(step: Step, rows: Rows, slots: Slots) -> None:
     if len(rows.score_slot):
         heads, sample_row = score(step, rows, slots, ends - rows.num_tokens - first, heads, sample_row)
     has_bias = slots.num_biases[rows.sample_slot] > 0
-    if len(rows.masked):  # a copy of its own too, so that log-probabilities are those of the model
+    if len(rows.masked) and len(rows.score_slot):  # a copy of its own too: log-probabilities are those of the model
         has_bias |= rows.masks_of_samples >= 0
     num_biased = int(np.count_nonzero(has_bias))
     if num_biased:

@@ -39,6 +39,7 @@ def open_door(team: Team) -> Ops:
         pack=lambda matrix, bias, format: pack_weight(team, matrix, bias, format),
         unpack=unpack,
         capture=team.capture,
+        may_wait=True,
         call=team.call,
         prepare=lambda step: None,
         **on_rows(team),

@@ -36,6 +36,7 @@ def build(invariant: bool, threads: int) -> Ops:
         pack=memory.pack,
         unpack=memory.unpack,
         capture=memory.capture,
+        may_wait=True,
         prepare=partial(groups.prepare, tile=TILE if invariant else None),
         take_tokens=dense.take_tokens,
         take_rows=dense.take_rows,

@@ -32,20 +32,22 @@ class WorkerMessage(_message.Message):
     def __init__(self, epoch: _Optional[_Union[Epoch, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., nack: _Optional[_Union[Nack, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("epoch", "welcome", "refusal", "plan", "heartbeat", "goodbye")
+    __slots__ = ("epoch", "welcome", "refusal", "plan", "heartbeat", "goodbye", "masks")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
     epoch: Epoch
     welcome: Welcome
     refusal: Refusal
     plan: StepPlan
     heartbeat: Heartbeat
     goodbye: Goodbye
-    def __init__(self, epoch: _Optional[_Union[Epoch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    masks: StepMasks
+    def __init__(self, epoch: _Optional[_Union[Epoch, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., plan: _Optional[_Union[StepPlan, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., masks: _Optional[_Union[StepMasks, _Mapping]] = ...) -> None: ...
 
 class PageGeometry(_message.Message):
     __slots__ = ("page_size", "num_layers", "num_kv_heads", "head_dim", "dtype", "layout", "page_bytes")
@@ -66,7 +68,7 @@ class PageGeometry(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., num_layers: _Optional[int] = ..., num_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., layout: _Optional[str] = ..., page_bytes: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_major", "protocol_minor", "worker_id", "weights_digest", "geometry", "device_pages", "host_pages", "max_slots", "max_step_tokens", "max_context", "vocab_size", "kernels", "batch_invariant", "needs_zeroed_pages", "capabilities", "copy_bytes_per_second", "prefill_tokens_per_second", "max_prompt_scores")
+    __slots__ = ("protocol_major", "protocol_minor", "worker_id", "weights_digest", "geometry", "device_pages", "host_pages", "max_slots", "max_step_tokens", "max_context", "vocab_size", "kernels", "batch_invariant", "needs_zeroed_pages", "capabilities", "copy_bytes_per_second", "prefill_tokens_per_second", "max_prompt_scores", "takes_late_masks")
     PROTOCOL_MAJOR_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_MINOR_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +87,7 @@ class Hello(_message.Message):
     COPY_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPT_SCORES_FIELD_NUMBER: _ClassVar[int]
+    TAKES_LATE_MASKS_FIELD_NUMBER: _ClassVar[int]
     protocol_major: int
     protocol_minor: int
     worker_id: str
@@ -103,7 +106,8 @@ class Hello(_message.Message):
     copy_bytes_per_second: float
     prefill_tokens_per_second: float
     max_prompt_scores: int
-    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., worker_id: _Optional[str] = ..., weights_digest: _Optional[bytes] = ..., geometry: _Optional[_Union[PageGeometry, _Mapping]] = ..., device_pages: _Optional[int] = ..., host_pages: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_context: _Optional[int] = ..., vocab_size: _Optional[int] = ..., kernels: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., needs_zeroed_pages: _Optional[bool] = ..., capabilities: _Optional[_Iterable[str]] = ..., copy_bytes_per_second: _Optional[float] = ..., prefill_tokens_per_second: _Optional[float] = ..., max_prompt_scores: _Optional[int] = ...) -> None: ...
+    takes_late_masks: bool
+    def __init__(self, protocol_major: _Optional[int] = ..., protocol_minor: _Optional[int] = ..., worker_id: _Optional[str] = ..., weights_digest: _Optional[bytes] = ..., geometry: _Optional[_Union[PageGeometry, _Mapping]] = ..., device_pages: _Optional[int] = ..., host_pages: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_context: _Optional[int] = ..., vocab_size: _Optional[int] = ..., kernels: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., needs_zeroed_pages: _Optional[bool] = ..., capabilities: _Optional[_Iterable[str]] = ..., copy_bytes_per_second: _Optional[float] = ..., prefill_tokens_per_second: _Optional[float] = ..., max_prompt_scores: _Optional[int] = ..., takes_late_masks: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("heartbeat_seconds", "protocol_minor")
@@ -228,6 +232,14 @@ class Rows(_message.Message):
     masked_row: bytes
     mask: bytes
     def __init__(self, slot: _Optional[bytes] = ..., num_tokens: _Optional[bytes] = ..., num_samples: _Optional[bytes] = ..., sample_slot: _Optional[bytes] = ..., score_slot: _Optional[bytes] = ..., score_position: _Optional[bytes] = ..., num_best: _Optional[int] = ..., masked_row: _Optional[bytes] = ..., mask: _Optional[bytes] = ...) -> None: ...
+
+class StepMasks(_message.Message):
+    __slots__ = ("step", "mask")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    mask: bytes
+    def __init__(self, step: _Optional[int] = ..., mask: _Optional[bytes] = ...) -> None: ...
 
 class StepPlan(_message.Message):
     __slots__ = ("step", "full", "freed_slot", "swap_out", "swap_in", "copy", "zero", "new_slots", "growth", "forks", "rows")

@@ -5,13 +5,12 @@ step. All state of the service lives in this object and is O(live requests).
 """
 
 from collections.abc import Iterable
-from functools import partial
 from itertools import islice
 
 from octavo_scheduler.core import events
 from octavo_scheduler.core.auditor import Auditor
 from octavo_scheduler.core.counters import Counters
-from octavo_scheduler.core.events import NO_TOKEN, Committed, Event, Output, Started
+from octavo_scheduler.core.events import NO_TOKEN, Event, Output, Started, committed
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.planner import Planner
 from octavo_scheduler.core.prefix import pin_keys, publish
@@ -80,6 +79,11 @@ class Core:
                 request.started_at = now
         return plan
 
+    def open_masks(self, worker_id: str) -> StepPlan | None:
+        """The plan that this worker has without its masks, once they are all known. Each plan once, in their order."""
+        worker = self.workers.get(worker_id)
+        return worker.open_plan() if worker is not None else None
+
     def others(self, worker: Worker) -> list[Worker]:
         """The other workers that could take a sequence, now or with the next plan that they take."""
         return [
@@ -90,18 +94,16 @@ class Core:
 
     def takes_plans(self, worker: Worker) -> bool:
         """Whether it may be sent one more plan now."""
-        return (
-            worker.state in (WorkerState.READY, WorkerState.DRAINING)
-            and len(worker.in_flight) < self.settings.plans_in_flight
-        )
+        can_plan = worker.state in (WorkerState.READY, WorkerState.DRAINING)
+        return can_plan and len(worker.in_flight) < self.settings.plans_in_flight
 
     def apply(self, event: Event, now: float) -> list[Output]:
         """Takes note of what happened. Events of unknown workers and steps are counted and ignored."""
         match event:
             case events.StepDone():
-                return self._step_done(event)
+                return self._step_done(event, now)
             case events.Masked():
-                return self.registry.note_mask(event)
+                return self.registry.note_mask(event, now)
             case events.Tick():
                 if (doubtful := self.auditor.tick(self.workers, now)) is not None:
                     self._start_over(doubtful)
@@ -130,16 +132,17 @@ class Core:
                 self.workers[event.worker].note_rates(event.copy_bytes_per_second, event.prefill_tokens_per_second)
         return []
 
-    def _step_done(self, event: events.StepDone) -> list[Output]:
+    def _step_done(self, event: events.StepDone, now: float) -> list[Output]:
         worker = self.workers.get(event.worker)
         if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
             self.counters.stale_messages += 1
             return []
         plan = worker.in_flight[0]
-        if not fits(event, plan, worker.joined.vocab_size):
+        if plan.lacks_masks or not fits(event, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
+        plan.note_answered(now)
         if plan.rows:  # one without any says nothing of whether the worker is well
             worker.num_nacks = 0
             worker.appetite.note_good()
@@ -196,7 +199,7 @@ class Core:
         sequence.tokens.append(token)
         account = request.account
         account.counter += account.answer_price
-        outputs.append(_committed((spec.id, sequence.branch, position, token, logprobs.get(sequence, b""))))
+        outputs.append(committed((spec.id, sequence.branch, position, token, logprobs.get(sequence, b""))))
         if token in spec.stop_token_ids:
             outputs += self.registry.end_branch(sequence, FinishReason.STOP, stop_token=token)
         elif position + 1 == sequence.max_tokens:
@@ -288,7 +291,3 @@ class Core:
             worker.release(sequence)
             sequence.move(SequenceMove.DROP)
             self.waiting.add(sequence)
-
-
-_committed = partial(tuple.__new__, Committed)
-"""Committed of a tuple, at half the price of its constructor."""

@@ -4,7 +4,7 @@ When pages run out, the running sequence that is last in order gives up its own,
 one. A victim with a row in flight gets no further rows and is preempted after the result, with its token committed.
 """
 
-from octavo_scheduler.core.plan import Fork, Growth, NewSlot, StepPlan
+from octavo_scheduler.core.plan import Constrained, Fork, Growth, NewSlot, StepPlan
 from octavo_scheduler.core.preempt import prefers_swap
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceMove
@@ -102,7 +102,9 @@ class Draft:
         self.budget -= num_tokens
         request = sequence.request
         if samples and request.spec.is_constrained:
-            plan.masks.append((len(plan.rows) - 1, request.masks[sequence.branch][1]))
+            plan.constrained.append(
+                Constrained(len(plan.rows) - 1, sequence, sequence.num_generated + sequence.pending - 1)
+            )
         if samples and not request.is_answered and request.num_unborn:
             self._branch_off(sequence, num_tokens)
 

@@ -1,6 +1,7 @@
 """What the core is told (events) and what it says to the front (outputs). Plain frozen records."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from octavo_scheduler.core.request import FinishReason
@@ -25,6 +26,8 @@ class Joined:
     """Older workers cannot take pages off a table, which a branch needs that copies a page before it writes."""
     max_prompt_scores: int = 0
     """Prompt tokens of a step whose log-probabilities it tells; 0: an older worker, which knows neither biases nor masks."""
+    takes_late_masks: bool = False
+    """Masks may follow their plan."""
     kernels: str = ""
     kv_dtype: str = ""
     copy_bytes_per_second: float = 0.0
@@ -165,6 +168,10 @@ class Committed(NamedTuple):
     position: int
     token: int
     logprobs: bytes = b""
+
+
+committed = partial(tuple.__new__, Committed)
+"""Committed of a tuple, at half the price of its constructor."""
 
 
 class Finished(NamedTuple):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from octavo_scheduler.core.events import PAIR_BYTES
 from octavo_scheduler.core.pages import Content, PagePool
 from octavo_scheduler.core.request import NO_BIASES, Biases, Sequence
+from octavo_scheduler.core.states import SequenceState
 
 
 @dataclass(slots=True)
@@ -36,8 +37,10 @@ class StepPlan:
     """Whose tokens, and at which places of their histories, have their log-probabilities told."""
     num_best: int = 0
     """Most likely tokens that are told with each of these."""
-    masks: list[tuple[int, bytes]] = field(default_factory=list)
-    """(place among the rows, mask) of constrained rows that sample."""
+    constrained: list["Constrained"] = field(default_factory=list)
+    """Rows whose samples are drawn from masks."""
+    masks: list[bytes] | None = None
+    """Of these rows. None: not all of them are known yet, and they follow."""
     arrivals: list["Arrival"] = field(default_factory=list)
     """What can be found once the plan is done; stays in the core, like `rows`."""
     rows: list[Sequence] = field(default_factory=list)
@@ -47,6 +50,27 @@ class StepPlan:
     def logprob_bytes(self) -> int:
         """Of all that its result tells."""
         return len(self.scored) * PAIR_BYTES * (1 + self.num_best)
+
+    @property
+    def lacks_masks(self) -> bool:
+        """Whether the worker waits for them, or will."""
+        return self.masks is None and bool(self.constrained)
+
+    def find_masks(self) -> bool:
+        """Whether they are all known now. A sample for which nobody waits any more may be any token."""
+        masks: list[bytes] = []
+        for row in self.constrained:
+            if (mask := row.mask) is None:
+                return False
+            masks.append(mask)
+        size = max(map(len, masks), default=0)
+        self.masks = [mask or b"\xff" * size for mask in masks]
+        return True
+
+    def note_answered(self, now: float) -> None:
+        """From now on the next masks of its rows are waited for."""
+        for row in self.constrained:
+            row.sequence.request.asked_at[row.sequence.branch] = now
 
     @property
     def is_empty(self) -> bool:
@@ -62,6 +86,24 @@ class NewSlot:
     tokens: tuple[int, ...]
     num_computed: int
     biases: Biases = NO_BIASES
+
+
+class Constrained(NamedTuple):
+    """A row that samples from what a mask allows."""
+
+    place: int
+    """Among the rows."""
+    sequence: Sequence
+    position: int
+    """Of its sample in the answer."""
+
+    @property
+    def mask(self) -> bytes | None:
+        """None: not known yet. Empty: nobody waits for the sample."""
+        position, mask = self.sequence.request.masks.get(self.sequence.branch, (-1, b""))
+        if position == self.position:
+            return mask
+        return b"" if self.sequence.state is SequenceState.DONE else None
 
 
 class Arrival(NamedTuple):

@@ -3,7 +3,8 @@
 One rule decides it: each sequence's computed tokens catch up with its known tokens within the step's token budget. Prefill,
 chunked prefill, decode and recomputation after a drop are all this rule. Order: running rows first (those one token
 behind before those with more to catch up, so that a long prompt never holds up a stream), then admissions. A constrained
-row whose mask is not there sits out; where only such rows run, they wait for each other (`Worker.is_gathering`).
+row whose mask is not there sits out, unless masks may follow their plan; where only such rows run, they wait for each other
+(`Worker.is_gathering`).
 """
 
 from itertools import chain
@@ -44,6 +45,7 @@ class Planner:
             plan.freed_slots, worker.freed_slots = worker.freed_slots, []
         if plan.is_empty:
             return None
+        plan.find_masks()
         worker.step = plan.step
         worker.full = False
         worker.in_flight.append(plan)

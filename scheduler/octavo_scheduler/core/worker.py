@@ -130,14 +130,21 @@ class Worker:
         gaps = sum(max(self.device.refs[page] - 1, 0) * gap for page, gap in self.shared_gaps.items())
         return self.held_tokens - self.device.num_extra_refs * self.page_size + gaps
 
+    def open_plan(self) -> StepPlan | None:
+        """The first plan that was sent without masks, if they are all known now."""
+        for plan in self.in_flight:
+            if plan.lacks_masks:
+                return plan if plan.find_masks() else None
+        return None
+
     def is_gathering(self, rows: Iterable[Sequence]) -> bool:
-        """Whether these rows are all constrained, and others that run here have no mask yet.
+        """Whether these rows are all constrained, and others that run here sit out.
 
         Then they wait for those: masks of one step come together, and a step for all takes little longer than one for some.
         Rows that stopped waiting for each other would take turns ever after.
         """
         return all(sequence.request.spec.is_constrained for sequence in rows) and any(
-            sequence.lacks_mask and not (sequence.is_long_enough or sequence.faults) for sequence in self.running
+            sequence.sits_out and not (sequence.is_long_enough or sequence.faults) for sequence in self.running
         )
 
     def can_fork(self, request: Request) -> bool:

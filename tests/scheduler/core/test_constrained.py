@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.events import Masked
+from octavo_scheduler.core.events import Masked, StepDone
 from octavo_scheduler.core.explain import explain
-from octavo_scheduler.core.request import FinishReason
+from octavo_scheduler.core.request import CAUTIOUS_TOKENS, PROMPT_SECONDS, FinishReason
 
 from tests.doubles.paper_worker import PaperWorker, answer, mask_after
 from tests.doubles.table_top import TableTop
@@ -78,6 +78,95 @@ def test_where_all_are_constrained_they_wait_for_each_other_and_go_together() ->
     assert len(slots_of(table)) == 2
     table.run()
     assert len(table.tokens["b"]) == 9
+
+
+def late(**fields: int) -> PaperWorker:
+    return PaperWorker(minor=3, **fields)
+
+
+def test_where_masks_may_follow_a_row_is_planned_while_its_last_token_is_in_flight_and_its_mask_comes_after() -> None:
+    table = TableTop(w=late())
+    for name in ("a", "b"):
+        table.submit(name, PROMPT, 4, is_constrained=True)
+    masks_arrive(table)
+    assert table.plan("w")
+    assert table.plan("w")
+    assert len(slots_of(table)) == 2
+    assert not table.plans[-1].rows.mask
+    table.deliver("w")
+    table.masked()
+    assert not table.results["w"], "one mask is missing"
+    table.masked()
+    assert len(table.results["w"]) == 1
+    table.run()
+    for name in ("a", "b"):
+        assert table.tokens[name] == answer(PROMPT, 4, is_constrained=True)
+
+
+def test_masks_that_follow_are_not_waited_for_when_their_requests_have_ended() -> None:
+    table = TableTop(w=late())
+    for name in ("a", "b"):
+        table.submit(name, PROMPT, 9, is_constrained=True)
+    masks_arrive(table)
+    table.plan("w")
+    table.plan("w")
+    table.deliver("w")
+    table.abort("a")
+    assert not table.results["w"]
+    table.masked(1)
+    assert table.results["w"], "that of b is there"
+    table.abort("b")
+    table.run()
+    table.assert_empty()
+
+
+def test_a_plan_of_which_all_requests_have_ended_needs_no_masks() -> None:
+    table = TableTop(w=late())
+    table.submit("a", PROMPT, 9, is_constrained=True)
+    masks_arrive(table)
+    table.plan("w")
+    table.plan("w")
+    table.deliver("w")
+    table.abort("a")
+    assert table.results["w"]
+    table.run()
+    table.assert_empty()
+
+
+def test_a_request_whose_masks_come_late_gets_them_first_for_some_tokens_so_that_others_do_not_wait_for_it() -> None:
+    table = TableTop(w=late(pages=64))
+    table.submit("a", PROMPT, 60, is_constrained=True)
+    table.submit("b", PROMPT, 60)
+    masks_arrive(table)
+    table.plan("w")
+    table.plan("w")
+    assert len(slots_of(table)) == 2, "its mask follows"
+    table.deliver("w")
+    table.now += 2 * PROMPT_SECONDS
+    masks_arrive(table)
+    followed = 0
+    for _ in range(CAUTIOUS_TOKENS // 2):
+        table.turn()
+        followed += table.plans[-1].rows.masked_row != b"" and not table.plans[-1].rows.mask
+    assert not followed
+    for _ in range(2 * CAUTIOUS_TOKENS):
+        table.turn()
+        followed += table.plans[-1].rows.masked_row != b"" and not table.plans[-1].rows.mask
+    assert followed
+    table.run()
+    assert table.tokens["a"] == answer(PROMPT, 60, is_constrained=True)
+
+
+def test_a_result_that_comes_before_its_masks_is_no_result() -> None:
+    table = TableTop(w=late())
+    table.submit("a", PROMPT, 4, is_constrained=True)
+    masks_arrive(table)
+    table.plan("w")
+    table.plan("w")
+    table.deliver("w")
+    table.apply(StepDone("w", 2, (1,)))
+    assert len(table.tokens["a"]) == 1
+    assert table.core.workers["w"].num_nacks == 1
 
 
 @pytest.mark.parametrize("how", ["swap", "drop"])

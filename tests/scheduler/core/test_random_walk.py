@@ -39,7 +39,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             pages=draw.choice([12, 16, 32]),
             host_pages=draw.choice([0, 4, 16]),
             max_slots=draw.choice([3, 8]),
-            minor=draw.choice([0, 1, 2, 2, 2, 2]),
+            minor=draw.choice([0, 1, 2, 2, 3, 3, 3]),
         )
 
     table.join("w0", paper_worker())
@@ -94,6 +94,7 @@ def walk(seed: int, num_events: int = 500, kind: type[TableTop] = TableTop) -> T
             if table.results[nacked]:
                 step = table.results[nacked][0].step
                 table.results[nacked].clear()
+                table.behind[nacked].clear()
                 table.apply(Nack(nacked, step))
         elif choice < 0.12:
             table.apply(Tick())

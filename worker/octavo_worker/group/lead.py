@@ -7,7 +7,7 @@ from zlib import crc32
 from octavo_worker.batch import StepPlan, StepResult
 from octavo_worker.errors import GroupLost, PlanRefused, Reason
 from octavo_worker.group.ranks import Ranks
-from octavo_worker.runner import Pending, Runner
+from octavo_worker.runner import LateMasks, Pending, Runner
 
 PLAN, RESULT, REFUSAL, RESET, END = b"P", b"R", b"N", b"0", b"E"
 """The first byte of an order; a plan's own bytes follow."""
@@ -26,8 +26,8 @@ class Lead(Runner):
         self.ranks.tell(RESET)
         super().reset()
 
-    def submit(self, message: StepPlan) -> Pending:
-        """On all ranks. Raises PlanRefused if all refuse, else GroupLost."""
+    def submit(self, message: StepPlan, masks: LateMasks | None = None) -> Pending:
+        """On all ranks, which take no late masks. Raises PlanRefused if all refuse, else GroupLost."""
         self.ranks.tell(PLAN + message.SerializeToString())
         try:
             return began(self.ranks, super().submit, message)
