@@ -1,7 +1,12 @@
 """How long a step may take."""
 
-from octavo_scheduler.core.plan import StepPlan
-from octavo_scheduler.member import STEP_LEASE_SECONDS, Pace, Size
+from math import inf
+
+from octavo_scheduler.core.plan import Constrained, StepPlan
+from octavo_scheduler.core.policy import Account
+from octavo_scheduler.core.request import Request, RequestSpec, Sequence
+from octavo_scheduler.member import STEP_LEASE_SECONDS, Member, Pace, Size
+from octavo_scheduler.wire import Epoch
 
 
 def paced(*steps: tuple[int, int, float]) -> Pace:
@@ -30,3 +35,17 @@ def test_a_plan_may_take_eight_times_as_long_as_the_slowest_lately_and_two_secon
     for _ in range(100):
         pace.note(Size(4, 0), 0.04)
     assert pace.lease(Size(4, 0)) == 2
+
+
+def test_the_lease_of_a_plan_that_was_sent_without_its_masks_begins_with_them() -> None:
+    request = Request(RequestSpec(id="r", prompt=(4, 5)), 1, 0.0, Account("", 0, 1.0, 1.0))
+    plan = StepPlan(
+        "w", 7, row_tokens=[1], constrained=[Constrained(0, Sequence(request, 0, (0, 1, 0), [4, 5], 2, 8), 3)]
+    )
+    member = Member("w", b"peer", Epoch(1, 1), heard_at=0.0)
+    member.note_sent(plan, 0.001, 10.0)
+    assert member.lease_end == inf
+    member.note_masks(6, 20.0)
+    assert member.lease_end == inf, "these were another plan's"
+    member.note_masks(7, 30.0)
+    assert member.lease_end == 30.0 + STEP_LEASE_SECONDS
