@@ -1,8 +1,8 @@
 """Pictures for the documentation, of a running server with the real model under more load than its pages hold.
 
-Writes docs/images/{page,page-dark,page-phone}.png and top.svg, and prints one line of JSON with what the server counted
-meanwhile: without a preemption and an answer the pictures would show nothing, and this ends with exit code 1. Needs
-Chromium (Debian: chromium).
+Writes docs/images/{page,page-dark,page-phone}.png, top.svg and bench.svg (the plot of `octavo bench`), and prints one line
+of JSON with what the server counted meanwhile: without a preemption and an answer the pictures would show nothing, and this
+ends with exit code 1. Needs Chromium (Debian: chromium).
 """
 
 import argparse
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from octavo_client.cli import main as octavo
 from octavo_client.client import AsyncClient
 from octavo_client.default_model import find_default_model
 from octavo_client.errors import OctavoError
@@ -46,6 +47,7 @@ STREAMS = 16
 WARM_UP = 60.0
 """Seconds of load, which the timeline shows, before the first question is asked."""
 
+BENCH = ("--requests=120", "--rate=3", "--prompt=50-200", "--answer=20-60")
 PATIENCE = 180_000
 """Milliseconds for an answer among all the others."""
 
@@ -152,9 +154,10 @@ def main() -> int:
     worker = ["--device", "cpu", "--pages", "150", "--host-pages", "100", "--threads", "1"]
     with LocalServer(model, listen=free_address(), scheduler_flags=scheduler, worker_flags=worker) as server:
         counted = asyncio.run(pictures(server.address, f"http://{http}/", chromium))
+        is_plotted = octavo(["bench", "--address", server.address, *BENCH, "--plot", str(IMAGES / "bench.svg")]) == 0
     files = sorted(path.name for path in IMAGES.iterdir())
     print(json.dumps({"target": "screenshots", "files": files, **counted}))
-    return 0 if counted["tokens"] and counted["swaps"] + counted["drops"] else 1
+    return 0 if is_plotted and counted["tokens"] and counted["swaps"] + counted["drops"] else 1
 
 
 if __name__ == "__main__":

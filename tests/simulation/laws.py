@@ -152,6 +152,8 @@ def broken_by_plan(worker: Worker, plan: StepPlan) -> Iterator[str]:
         yield "a constrained row samples without a mask, or another one has one"
     if plan.lacks_masks and not worker.joined.takes_late_masks:
         yield "masks follow a plan whose worker takes none later"
+    if plan.lacks_masks and not all(sequence.request.spec.is_constrained for sequence in plan.rows):
+        yield "a row that needs no mask waits for those of others"
     yield from broken_by_masks(plan)
 
 

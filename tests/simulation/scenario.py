@@ -45,6 +45,7 @@ class Scenario:
     """Some requests are cancelled, stopped or run out of time."""
     has_masks: bool
     """Some requests are constrained or ask for log-probabilities, and every worker can do that."""
+    constrained_share: float
     mask_seconds: float
     """What a mask takes, on average."""
     step_seconds: float
@@ -78,6 +79,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     return Scenario(
         settings=settings,
         has_masks=has_masks,
+        constrained_share=draw.choice((0.5, 0.5, 1.0)) if has_masks else 0.0,
         mask_seconds=step_seconds * draw.choice((0.01, 0.3, 3.0)),
         weather=Weather(
             rate=draw.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
@@ -194,7 +196,7 @@ class Arrivals:
             salt=draw.choice(("", "", "other")),
             deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
             queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
-            is_constrained=scenario.has_masks and draw.random() < 0.5,
+            is_constrained=draw.random() < scenario.constrained_share,
             logprobs=draw.choice((None, None, 0, 2)) if scenario.has_masks else None,
             prompt_logprobs=draw.choice((None, None, None, 0, 3)) if scenario.has_masks else None,
         )

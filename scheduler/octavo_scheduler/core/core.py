@@ -101,9 +101,9 @@ class Core:
         """Takes note of what happened. Events of unknown workers and steps are counted and ignored."""
         match event:
             case events.StepDone():
-                return self._step_done(event, now)
+                return self._step_done(event)
             case events.Masked():
-                return self.registry.note_mask(event, now)
+                return self.registry.note_mask(event)
             case events.Tick():
                 if (doubtful := self.auditor.tick(self.workers, now)) is not None:
                     self._start_over(doubtful)
@@ -132,7 +132,7 @@ class Core:
                 self.workers[event.worker].note_rates(event.copy_bytes_per_second, event.prefill_tokens_per_second)
         return []
 
-    def _step_done(self, event: events.StepDone, now: float) -> list[Output]:
+    def _step_done(self, event: events.StepDone) -> list[Output]:
         worker = self.workers.get(event.worker)
         if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
             self.counters.stale_messages += 1
@@ -142,7 +142,6 @@ class Core:
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
-        plan.note_answered(now)
         if plan.rows:  # one without any says nothing of whether the worker is well
             worker.num_nacks = 0
             worker.appetite.note_good()

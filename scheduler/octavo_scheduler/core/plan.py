@@ -67,11 +67,6 @@ class StepPlan:
         self.masks = [mask or b"\xff" * size for mask in masks]
         return True
 
-    def note_answered(self, now: float) -> None:
-        """From now on the next masks of its rows are waited for."""
-        for row in self.constrained:
-            row.sequence.request.asked_at[row.sequence.branch] = now
-
     @property
     def is_empty(self) -> bool:
         return not (self.row_slots or self.swap_out or self.swap_in or self.freed_slots or self.full)

@@ -3,8 +3,8 @@
 One rule decides it: each sequence's computed tokens catch up with its known tokens within the step's token budget. Prefill,
 chunked prefill, decode and recomputation after a drop are all this rule. Order: running rows first (those one token
 behind before those with more to catch up, so that a long prompt never holds up a stream), then admissions. A constrained
-row whose mask is not there sits out, unless masks may follow their plan; where only such rows run, they wait for each other
-(`Worker.is_gathering`).
+row whose mask is not there sits out. Where only such rows run, they wait for each other (`Worker.is_gathering`), and masks
+may follow the plan.
 """
 
 from itertools import chain
@@ -34,6 +34,7 @@ class Planner:
     def build(self) -> StepPlan | None:
         """The plan, entered into the worker's record; None when there is nothing to say."""
         worker, plan = self.worker, self.draft.plan
+        worker.masks_may_follow = worker.joined.takes_late_masks and self._is_constrained()
         turns = (self._run_together, self._run_suspect) if worker.was_alone else (self._run_suspect, self._run_together)
         for turn in turns:
             turn()
@@ -52,6 +53,11 @@ class Planner:
         worker.reserve = reserve_after(worker, self.draft.num_preempted_pages)
         self._measure()
         return plan
+
+    def _is_constrained(self) -> bool:
+        """Whether all are that run here or may be admitted: these wait for each other's masks anyhow."""
+        here = chain(self.worker.running, self.worker.swapped)
+        return not self.waiting.num_free and all(sequence.request.spec.is_constrained for sequence in here)
 
     def _run_suspect(self) -> None:
         """A row for the first sequence that met a failed step. Every second plan is such a one's own."""

@@ -7,7 +7,7 @@ from math import inf
 from octavo_scheduler.core.capacity import unholdable
 from octavo_scheduler.core.counters import Counters
 from octavo_scheduler.core.events import Finished, Masked, Output, Refused
-from octavo_scheduler.core.request import PROMPT_SECONDS, FinishReason, Request, RequestSpec, Sequence
+from octavo_scheduler.core.request import FinishReason, Request, RequestSpec, Sequence
 from octavo_scheduler.core.settings import Settings
 from octavo_scheduler.core.states import REQUEST_MOVES, RequestMove, RequestState, SequenceMove, SequenceState, move
 from octavo_scheduler.core.waiting import Waiting
@@ -59,7 +59,7 @@ class Registry:
                 outputs.append(Refused(refusal.request, "NO_WORKER", refusal.message))
         return outputs
 
-    def note_mask(self, masked: Masked, now: float) -> list[Output]:
+    def note_mask(self, masked: Masked) -> list[Output]:
         """The latest position counts; a request of which nobody can say what comes next ends."""
         request = self.requests.get(masked.request)
         if request is None:
@@ -68,9 +68,6 @@ class Registry:
             return self.end(request, FinishReason.NO_MASK)
         if masked.position >= request.masks.get(masked.branch, (0, b""))[0]:
             request.masks[masked.branch] = masked.position, masked.mask
-            if now - request.asked_at.pop(masked.branch, now) > PROMPT_SECONDS:
-                request.late_from = masked.position + request.num_cautious
-                request.num_cautious *= 2
         return []
 
     @property

@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 
 
 ALWAYS = (1 << 31) - 1
-PROMPT_SECONDS = 0.02
-"""A mask that comes later than this after the token before it keeps a worker, and all other rows of its step, waiting."""
-CAUTIOUS_TOKENS = 16
-"""That then get their masks before their rows; twice as many each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +131,6 @@ class Request:
     sequences: "list[Sequence]" = field(default_factory=list)
     masks: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """Of a constrained request, for each branch: the latest position whose mask is known, and that mask."""
-    asked_at: dict[int, float] = field(default_factory=dict)
-    """For each branch: when its last token was committed, from which its next mask follows."""
-    late_from: int = 0
-    """From this position on its masks may follow their plans."""
-    num_cautious: int = CAUTIOUS_TOKENS
-    """Tokens that get their masks first the next time that a mask comes too late."""
 
     @property
     def num_unborn(self) -> int:
@@ -238,15 +228,11 @@ class Sequence:
 
     @property
     def sits_out(self) -> bool:
-        """Whether it lacks its mask and gets no row before that is there.
-
-        With its last token still in flight it gets one whose mask follows, where the worker takes such and masks of its
-        request come soon enough not to keep others waiting.
-        """
+        """Whether it lacks its mask and gets no row before that is there. It does while its last token is in flight where
+        masks may follow their plan."""
         if not self.lacks_mask:
             return False
-        may_follow = self.worker is not None and self.worker.joined.takes_late_masks
-        return not (may_follow and self.pending and self.num_generated + self.pending >= self.request.late_from)
+        return not (self.pending and self.worker is not None and self.worker.masks_may_follow)
 
     @property
     def longest(self) -> int:

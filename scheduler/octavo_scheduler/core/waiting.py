@@ -50,6 +50,8 @@ class Waiting:
         self.queued = Load()
         self.queued_of: dict[str, Load] = {}
         """By tenant; only those that have any."""
+        self.num_free = 0
+        """Those that are not constrained."""
         self.pace = Pace()
         self._started = SequenceQueue()
         self._all: OrderedDict[Sequence, None] = OrderedDict()
@@ -86,6 +88,7 @@ class Waiting:
     def add(self, sequence: Sequence) -> None:
         self._all[sequence] = None
         spec = sequence.request.spec
+        self.num_free += not spec.is_constrained
         if is_new(sequence):
             self._classes[spec.priority].line_up(sequence)
             self._count(spec, 1)
@@ -95,6 +98,7 @@ class Waiting:
     def discard(self, sequence: Sequence) -> None:
         del self._all[sequence]
         spec = sequence.request.spec
+        self.num_free -= not spec.is_constrained
         if is_new(sequence):
             self._classes[spec.priority].leave(sequence)
             self._count(spec, -1)

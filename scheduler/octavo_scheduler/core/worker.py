@@ -58,6 +58,8 @@ class Worker:
     freed_slots: list[int] = field(default_factory=list)
     num_nacks: int = 0
     """Failed steps since the last good one."""
+    masks_may_follow: bool = False
+    """Of the plan that is made: masks may follow it, as only constrained sequences would wait for them."""
     was_alone: bool = False
     """The last plan belonged to one suspect."""
     reserve: int = 0

@@ -6,7 +6,7 @@ import pytest
 from octavo_scheduler.core import Settings
 from octavo_scheduler.core.events import Masked, StepDone
 from octavo_scheduler.core.explain import explain
-from octavo_scheduler.core.request import CAUTIOUS_TOKENS, PROMPT_SECONDS, FinishReason
+from octavo_scheduler.core.request import FinishReason
 
 from tests.doubles.paper_worker import PaperWorker, answer, mask_after
 from tests.doubles.table_top import TableTop
@@ -133,28 +133,23 @@ def test_a_plan_of_which_all_requests_have_ended_needs_no_masks() -> None:
     table.assert_empty()
 
 
-def test_a_request_whose_masks_come_late_gets_them_first_for_some_tokens_so_that_others_do_not_wait_for_it() -> None:
+def test_masks_follow_only_where_nobody_waits_for_them_who_needs_none() -> None:
     table = TableTop(w=late(pages=64))
-    table.submit("a", PROMPT, 60, is_constrained=True)
-    table.submit("b", PROMPT, 60)
+    table.submit("a", PROMPT, 30, is_constrained=True)
     masks_arrive(table)
     table.plan("w")
+    table.submit("b", PROMPT, 9)
     table.plan("w")
-    assert len(slots_of(table)) == 2, "its mask follows"
-    table.deliver("w")
-    table.now += 2 * PROMPT_SECONDS
-    masks_arrive(table)
-    followed = 0
-    for _ in range(CAUTIOUS_TOKENS // 2):
+    assert len(slots_of(table)) == 1, "that of b: its token is in flight, and b would wait for its mask"
+    while "b" not in table.finished:
+        assert table.plans[-1].rows.mask or not table.plans[-1].rows.masked_row
         table.turn()
-        followed += table.plans[-1].rows.masked_row != b"" and not table.plans[-1].rows.mask
-    assert not followed
-    for _ in range(2 * CAUTIOUS_TOKENS):
+    for _ in range(3):
         table.turn()
-        followed += table.plans[-1].rows.masked_row != b"" and not table.plans[-1].rows.mask
-    assert followed
+    assert table.plans[-1].rows.masked_row
+    assert not table.plans[-1].rows.mask
     table.run()
-    assert table.tokens["a"] == answer(PROMPT, 60, is_constrained=True)
+    assert table.tokens["a"] == answer(PROMPT, 30, is_constrained=True)
 
 
 def test_a_result_that_comes_before_its_masks_is_no_result() -> None:
