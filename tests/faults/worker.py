@@ -33,8 +33,8 @@ class Doomed(Link):
         self.phase, self.left, self.log = phase, after, log
         submit = runner.submit
 
-        def doomed_submit(plan: wire.StepPlan) -> Any:
-            pending = submit(plan)
+        def doomed_submit(plan: wire.StepPlan, masks: Any) -> Any:
+            pending = submit(plan, masks)
             self.reach("mid-step")
             return pending
 
@@ -96,7 +96,8 @@ class PaperRunner:
     def hello(self) -> wire.Hello:
         return self.paper.hello(self.worker_id)
 
-    def submit(self, plan: wire.StepPlan) -> PaperPending:
+    def submit(self, plan: wire.StepPlan, masks: object) -> PaperPending:
+        """`masks`: of plans that are sent without, which this one never is."""
         time.sleep(0.002)
         return PaperPending(plan.step, There(self.paper.execute(plan)))
 
