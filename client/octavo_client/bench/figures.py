@@ -77,12 +77,15 @@ class Figures:
             ("total", "to the end"),
         ):
             table.add_row(words, *(_shown(value) for value in found[name].values()))
+        return table
+
+    def legend(self) -> str:
+        """What stands below the table, in one sentence."""
+        found = self.as_json()
         ended = f"{self.complete} of {self.requests} requests ended well, in {self.seconds:.1f} s"
         speed = f"{found['tokens_per_second']:,.1f} tokens/s, {found['requests_per_second']:.2f} requests/s"
         goal = f"{found['goodput_per_second']:.2f} good ones/s (first token in {self.goal.first_token:g} s, then "
-        table.caption = f"{ended}: {speed}; {goal}{self.goal.inter_token * 1000:g} ms a token)"
-        table.caption_justify = "left"
-        return table
+        return f"{ended}: {speed}; {goal}{self.goal.inter_token * 1000:g} ms a token)"
 
     def svg(self) -> str:
         """Two curves side by side: which share of requests had their first token, and of tokens came, by when."""
@@ -120,6 +123,7 @@ def _curve(title: str, ordered: Sequence[float], left: int) -> str:
         text.append(f'<line x1="{left + MARGIN}" x2="{right}" y1="{y}" y2="{y}" stroke="#ccc"/>')
         text.append(f'<text x="{left + MARGIN - 6}" y="{y + 4}" text-anchor="end">{share:.0%}</text>')
         x = left + MARGIN + (right - left - MARGIN) * share
-        text.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{_shown(most * share)}</text>')
+        anchor = "end" if share == 1 else "middle"
+        text.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="{anchor}">{_shown(most * share)}</text>')
     line = f'<polyline points="{points}" fill="none" stroke="#1f5fa8" stroke-width="2"/>' if points else ""
     return "".join([*text, line])

@@ -46,6 +46,7 @@ def bench(args: argparse.Namespace) -> int:
     figures = Figures(asyncio.run(_run(args)), goal)
     console = Console()
     console.print(figures.table())
+    console.print(figures.legend(), style="dim italic", highlight=False)
     for error in sorted(set(figures.errors)):
         print(f"octavo: {figures.errors.count(error)} × {error}", file=sys.stderr)
     if args.plot is not None:

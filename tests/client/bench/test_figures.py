@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from octavo_client.bench.figures import Figures, Goal
+from octavo_client.bench.figures import WIDTH, Figures, Goal
 from octavo_client.cli import main
 from octavo_client.demo_summary import Recording
 from octavo_scheduler.model import ServedModel, load_model
@@ -63,6 +63,19 @@ def test_the_plot_rises_from_left_to_right() -> None:
         points = [tuple(map(float, point.split(","))) for point in curve.attrib["points"].split()]
         assert points == sorted(points, key=lambda point: (point[0], -point[1]))
         assert len({x for x, _ in points}) > 1
+
+
+def test_no_number_of_the_plot_stands_out_of_it() -> None:
+    plot = ElementTree.fromstring(Figures(MIXED, GOAL).svg())
+    numbers = [text for text in plot.findall("{*}text") if text.get("text-anchor") == "middle"]
+    assert numbers
+    assert all(float(number.attrib["x"]) % WIDTH < WIDTH - 30 for number in numbers)
+
+
+def test_the_sentence_below_the_table_is_one_line() -> None:
+    legend = Figures(MIXED, GOAL).legend()
+    assert "0.50 good ones/s" in legend
+    assert "\n" not in legend
 
 
 @pytest.fixture
