@@ -88,11 +88,11 @@ def test_asking_why_leaves_no_trace_and_changes_nothing_of_what_is_replayed(tmp_
 def test_tokens_tenants_and_salts_do_not_get_into_a_log(tmp_path: Path) -> None:
     table, recorder = recorded(tmp_path / "log")
     prompt = [811, 812, 813, 814, 815]
-    table.submit("a", prompt, 6, tenant="ada lovelace", salt="ada's salt", stop_token_ids=frozenset({777, 778}))
+    table.submit("a", prompt, 6, tenant="lovelace", salt="lovelace's salt", stop_token_ids=frozenset({777, 778}))
     table.run()
     recorder.close()
     text = gzip.decompress((tmp_path / "log").read_bytes()).decode()
-    assert "ada" not in text
+    assert "lovelace" not in text
     (spec,) = submissions(tmp_path / "log")
     assert len(spec.prompt) == 5
     assert not {*spec.prompt} & {*prompt}
@@ -173,10 +173,10 @@ class Weighted(Settings):
 
 def test_what_is_set_by_tenant_is_set_for_the_pseudonym_of_the_tenant() -> None:
     names = Pseudonyms(b"a secret of sixteen")
-    weights = names.settings(Weighted(max_chunk=3, weights={"ada": 2.0, "": 1.0})).weights
-    ada = names.spec(RequestSpec(id="a", prompt=(1,), tenant="ada")).tenant
-    assert weights == {ada: 2.0, "": 1.0}
-    assert "ada" not in ada
+    weights = names.settings(Weighted(max_chunk=3, weights={"lovelace": 2.0, "": 1.0})).weights
+    name = names.spec(RequestSpec(id="a", prompt=(1,), tenant="lovelace")).tenant
+    assert weights == {name: 2.0, "": 1.0}
+    assert "lovelace" not in name
 
 
 def test_equal_beginnings_stay_equal_and_nothing_else_does(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Matchers follow what the core says, whatever becomes of the process that does the work."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from queue import SimpleQueue
 from typing import Any
@@ -135,7 +136,9 @@ async def test_SO04_a_constraint_that_takes_too_long_is_refused_and_nothing_else
     matchers: Matchers, monkeypatch: pytest.MonkeyPatch, told: Told, model: ServedModel
 ) -> None:
     await matchers.begin("r", WORDS, {0: []})
-    monkeypatch.setattr("octavo_scheduler.limits.TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr("octavo_scheduler.limits.TRIAL_SECONDS", 0.2)
+    assert matchers.trial.process is not None
+    matchers.trial.process.send_signal(signal.SIGSTOP)
     with pytest.raises(errors.InvalidRequest, match="to compile"):
         await matchers.begin("slow", one_of(["slow"]), {0: []})
     monkeypatch.undo()
