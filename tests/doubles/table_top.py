@@ -41,6 +41,8 @@ class TableTop:
         self.now = 0.0
         self.workers: dict[str, Worker] = {}
         self.results: dict[str, deque[step_pb2.StepResult]] = {}
+        self.num_open = 0
+        """Plans whose masks followed."""
         self.behind: dict[str, deque[step_pb2.StepPlan]] = {}
         """Plans that wait for masks, their own or those of the first of them."""
         self.tokens: dict[str, list[int]] = {}
@@ -123,6 +125,7 @@ class TableTop:
             while (plan := self.core.open_masks(name)) is not None:
                 message = step_pb2.SchedulerMessage()
                 message.ParseFromString(encode_masks(EPOCH, plan))
+                self.num_open += 1
                 first = self.behind[name][0]
                 assert first.step == message.masks.step
                 first.rows.mask = message.masks.mask or ANY_TOKEN * (len(first.rows.masked_row) // 2)

@@ -138,6 +138,18 @@ def test_constrained_requests_are_replayed_alike_without_their_masks(tmp_path: P
     assert replay(EventLog(tmp_path / "log")).difference is None
 
 
+def test_constrained_requests_whose_masks_followed_their_plans_are_replayed_alike(tmp_path: Path) -> None:
+    table, recorder = recorded(tmp_path / "log")
+    table.kill("w")
+    table.join("late", PaperWorker(minor=3))
+    table.submit("a", [811, 812], 9, seed=3, is_constrained=True)
+    table.run()
+    recorder.close()
+    assert any(plan.rows.masked_row for plan in table.plans)
+    assert table.num_open
+    assert replay(EventLog(tmp_path / "log")).difference is None
+
+
 def test_what_a_log_may_say_as_it_is_was_decided_for_every_field() -> None:
     """A new field that holds words or tokens must be hidden, or be named here because it says nothing."""
     said_as_it_is = {

@@ -138,7 +138,8 @@ class Core:
             self.counters.stale_messages += 1
             return []
         plan = worker.in_flight[0]
-        if plan.lacks_masks or not fits(event, plan, worker.joined.vocab_size):
+        is_early = plan.lacks_masks and not plan.find_masks()
+        if is_early or not fits(event, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
         worker.in_flight.popleft()
         worker.acked = plan.step
