@@ -84,6 +84,18 @@ def late(**fields: int) -> PaperWorker:
     return PaperWorker(minor=3, **fields)
 
 
+def waiting_for_masks(*names: str) -> TableTop:
+    """A worker that has answered the first plan of these requests, and has the second without its masks."""
+    table = TableTop(w=late())
+    for name in names:
+        table.submit(name, PROMPT, 9, is_constrained=True)
+    masks_arrive(table)
+    table.plan("w")
+    table.plan("w")
+    table.deliver("w")
+    return table
+
+
 def test_where_masks_may_follow_a_row_is_planned_while_its_last_token_is_in_flight_and_its_mask_comes_after() -> None:
     table = TableTop(w=late())
     for name in ("a", "b"):
@@ -104,13 +116,7 @@ def test_where_masks_may_follow_a_row_is_planned_while_its_last_token_is_in_flig
 
 
 def test_masks_that_follow_are_not_waited_for_when_their_requests_have_ended() -> None:
-    table = TableTop(w=late())
-    for name in ("a", "b"):
-        table.submit(name, PROMPT, 9, is_constrained=True)
-    masks_arrive(table)
-    table.plan("w")
-    table.plan("w")
-    table.deliver("w")
+    table = waiting_for_masks("a", "b")
     table.abort("a")
     assert not table.results["w"]
     table.masked(1)
@@ -121,12 +127,7 @@ def test_masks_that_follow_are_not_waited_for_when_their_requests_have_ended() -
 
 
 def test_a_plan_of_which_all_requests_have_ended_needs_no_masks() -> None:
-    table = TableTop(w=late())
-    table.submit("a", PROMPT, 9, is_constrained=True)
-    masks_arrive(table)
-    table.plan("w")
-    table.plan("w")
-    table.deliver("w")
+    table = waiting_for_masks("a")
     table.abort("a")
     assert table.results["w"]
     table.run()
@@ -153,12 +154,7 @@ def test_masks_follow_only_where_nobody_waits_for_them_who_needs_none() -> None:
 
 
 def test_a_result_that_comes_before_its_masks_is_no_result() -> None:
-    table = TableTop(w=late())
-    table.submit("a", PROMPT, 4, is_constrained=True)
-    masks_arrive(table)
-    table.plan("w")
-    table.plan("w")
-    table.deliver("w")
+    table = waiting_for_masks("a")
     table.apply(StepDone("w", 2, (1,)))
     assert len(table.tokens["a"]) == 1
     assert table.core.workers["w"].num_nacks == 1
