@@ -11,7 +11,7 @@ from typing import Protocol
 
 from octavo_scheduler import wire
 from octavo_scheduler.core import Core
-from octavo_scheduler.core.events import Lost, Output, Tick
+from octavo_scheduler.core.events import Lost, Nack, Output, Tick
 from octavo_scheduler.member import LEAST_STEP_LEASE_SECONDS, Member, objection
 from octavo_scheduler.tally import StepTally
 from octavo_scheduler.wire import BadMessage, Epoch, Greeting
@@ -200,6 +200,9 @@ class Loop:
     def _step_done(self, member: Member, report: wire.StepReport, now: float) -> list[Output]:
         if member.has_lost(report.done.step):
             return self._lose(member, now, f"the result of step {member.sent[0].step} got lost")
+        if member.is_owed_masks(report.done.step):
+            early = wire.Refused(Nack(member.worker, report.done.step), "it has an answer, and not its masks")
+            return self._refused(member, early, now)
         member.note_done(report, now)
         if report.swapped_bytes and report.swap_seconds > 0:
             self.tally.swap_seconds += report.swap_seconds

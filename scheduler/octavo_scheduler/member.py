@@ -107,6 +107,10 @@ class Member:
         """The masks of a plan are on their way, too."""
         self.sent = deque(entry._replace(complete_at=now) if entry.step == step else entry for entry in self.sent)
 
+    def is_owed_masks(self, step: int) -> bool:
+        """Whether an answer to `step` comes too early: it takes masks that were not sent yet."""
+        return bool(self.sent) and self.sent[0].step == step and self.sent[0].complete_at == inf
+
     def note_done(self, report: wire.StepReport, now: float) -> None:
         """A result came."""
         if self.sent and self.sent[0].step == report.done.step:

@@ -47,5 +47,7 @@ def test_the_lease_of_a_plan_that_was_sent_without_its_masks_begins_with_them() 
     assert member.lease_end == inf
     member.note_masks(6, 20.0)
     assert member.lease_end == inf, "these were another plan's"
+    assert member.is_owed_masks(7)
     member.note_masks(7, 30.0)
     assert member.lease_end == 30.0 + STEP_LEASE_SECONDS
+    assert not member.is_owed_masks(7)

@@ -10,7 +10,9 @@ STEP_FAULTS = (
     "result malformed",
     "logits no numbers",
 )
+EARLY_RESULT = "result before its masks"
 WORLD_FAULTS = (
+    EARLY_RESULT,
     "connection reset",
     "connection dark",
     "connection clogged",

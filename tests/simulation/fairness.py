@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from copy import copy
 
 from octavo_scheduler.core import Core
 from octavo_scheduler.core.events import Output, Refused
-from octavo_scheduler.core.pace import LONGEST_WAIT, SHORTEST_WAIT
+from octavo_scheduler.core.pace import LONGEST_WAIT, PERIOD, SHORTEST_WAIT
 from octavo_scheduler.core.request import RequestSpec, Sequence
 from octavo_scheduler.core.waiting import is_new
 from octavo_scheduler.core.worker import Worker
@@ -19,6 +20,7 @@ class Fairness:
     def __init__(self, core: Core) -> None:
         self.core = core
         self._passed: Counter[Sequence] = Counter()
+        self._estimated_at: float | None = None
 
     def least_given(self, spec: RequestSpec) -> float | None:
         """The least counter in the request's class of those with a line; None if its own tenant has one already."""
@@ -28,7 +30,7 @@ class Fairness:
             return None
         return min((account.counter for account in accounts if account.line), default=None)
 
-    def submitted(self, spec: RequestSpec, least: float | None, outputs: Iterable[Output]) -> None:
+    def submitted(self, spec: RequestSpec, least: float | None, outputs: Iterable[Output], now: float) -> None:
         request = self.core.requests.get(spec.id)
         if request is not None and least is not None and request.account.counter < least:
             raise Violation(f"the tenant of {spec.id} comes back and was given less than everybody who waits")
@@ -36,8 +38,16 @@ class Fairness:
             seconds = output.retry_after if isinstance(output, Refused) else None
             if seconds is not None and not SHORTEST_WAIT <= seconds <= LONGEST_WAIT:
                 raise Violation(f"{spec.id} shall come back in {seconds} s")
-        if self.core.waiting.pace.rate < 0:
+        pace = self.core.waiting.pace
+        if pace.rate < 0:
             raise Violation("the queue moves backwards")
+        for num_tokens in (0, self.core.waiting.queued.tokens):
+            seconds = copy(pace).seconds(num_tokens, now)
+            if not SHORTEST_WAIT <= seconds <= LONGEST_WAIT:
+                raise Violation(f"whoever is turned away now shall come back in {seconds} s")
+        if self._estimated_at is not None and pace.since is not None and 0 < pace.since - self._estimated_at < PERIOD:
+            raise Violation("how fast the queue moves is estimated too often")
+        self._estimated_at = pace.since
 
     def admitted(self, worker: Worker, fresh: list[Sequence], waiting: Iterable[Sequence]) -> None:
         """With one worker and no shares a fresh sequence goes before older ones of its tenant so many times at most."""

@@ -10,7 +10,7 @@ from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
 from octavo_scheduler.core.states import WorkerState
 
-from tests.simulation.coverage import STEP_FAULTS
+from tests.simulation.coverage import EARLY_RESULT, STEP_FAULTS
 from tests.simulation.paper import Paper
 from tests.simulation.scenario import draw_paper
 from tests.simulation.station import Station
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STORM = 80
 """Requests, more than the core may remember of those that have ended."""
+EARLY_RATE = 0.3
+"""Of plans without masks, in seeds in which they are answered too early."""
 NEVER_WELCOME = ("other protocol refused", "absurd pool refused")
 
 
@@ -87,6 +89,7 @@ class Faults:
         self._possible = [kind for kind in world.scenario.faults if kind in everything]
         self._do = everything
         self._of_steps = [kind for kind in world.scenario.faults if kind in STEP_FAULTS]
+        self._has_early = EARLY_RESULT in world.scenario.faults
         self._has_old_epochs = "result of an old epoch" in world.scenario.faults
 
     def strike(self) -> None:
@@ -133,6 +136,14 @@ class Faults:
         world.note_fault(kind)
         station.connection.is_blameless &= kind == "logits no numbers"
         return kind
+
+    def is_early(self, station: Station) -> bool:
+        """Whether a worker answers a plan before it has the masks for it."""
+        world, draw = self._world, self._draw
+        if world.is_calm or not self._has_early or draw.random() >= EARLY_RATE:
+            return False
+        world.note_fault(EARLY_RESULT)
+        return True
 
     # one kind after the other -----------------------------------------------------------------------------------------
 
@@ -205,7 +216,8 @@ class Faults:
         world = self._world
         if len(world.stations) < 8:
             world.add_station(
-                f"late{len(world.stations)}", draw_paper(self._draw, holds=0, has_masks=world.scenario.has_masks)
+                f"late{len(world.stations)}",
+                draw_paper(self._draw, holds=0, has_masks=world.scenario.has_masks and self._draw.random() < 0.75),
             ).dial()
             return True
         return False

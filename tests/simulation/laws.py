@@ -171,6 +171,8 @@ def broken_by_request(core: Core, request: Request) -> Iterator[str]:
         yield f"request {request.spec.id} has ended and is live"
     for sequence in request.sequences:
         worker = sequence.worker
+        if min(sequence.num_raised, sequence.overtaken, sequence.faults, request.preemptions) < 0:
+            yield "something took place less often than never"
         match sequence.state:
             case SequenceState.WAITING:
                 if worker is not None or sequence.table or sequence.host_table or sequence.slot >= 0:

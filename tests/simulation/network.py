@@ -7,6 +7,7 @@ must not be lost.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Protocol
 
@@ -53,7 +54,10 @@ class Network:
         """What a turn of the loop takes."""
         self.tell: Callable[[str, bytes, bytes, str | None], None] | None = None
         """Hears of every frame: way, peer, bytes, fault."""
-        self.before_turn: Callable[[], None] = lambda: None
+        self.before_turn: Callable[[float], None] = lambda timeout: None
+        """Hears how long the loop will wait for messages."""
+        self.closed_at = self.told_of_closing_at = -inf
+        """When a connection was closed last, and when the loop heard of one."""
         self._timeline = timeline
         self._draw = draw
         self._weather = weather
@@ -68,7 +72,7 @@ class Network:
         """Time passes here, and nowhere else."""
         timeline = self._timeline
         timeline.now += self.turn_seconds
-        self.before_turn()
+        self.before_turn(timeout)
         until = timeline.now + timeout
         while not self._inbox and not self._is_woken and timeline.advance(until):
             pass
@@ -96,6 +100,8 @@ class Network:
 
     def has_lost_a_peer(self) -> bool:
         found, self._has_lost_a_peer = self._has_lost_a_peer, False
+        if found:
+            self.told_of_closing_at = self._timeline.now
         return found
 
     # the stations' side -----------------------------------------------------------------------------------------------
@@ -113,6 +119,7 @@ class Network:
         """What is on its way up still arrives."""
         connection.is_open = False
         self._has_lost_a_peer = self._is_woken = True
+        self.closed_at = self._timeline.now
 
     def stand_still(self, seconds: float) -> None:
         """The whole machine stops for a while, frames under way too."""

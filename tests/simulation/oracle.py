@@ -40,6 +40,8 @@ class Asked:
     preemptions: int = 0
     has_no_numbers: bool = False
     """A worker had no token for one of its branches."""
+    has_no_mask: bool = False
+    """Nobody could say what might come next."""
     failures: int = 0
     """Failed steps that had a row of it."""
     failures_alone: int = 0
@@ -181,6 +183,8 @@ class Oracle:
                 return asked.is_cancelled
             case FinishReason.DEADLINE:
                 return asked.is_overdue(now)
+            case FinishReason.NO_MASK:
+                return asked.has_no_mask
             case FinishReason.NO_NUMBERS:
                 return asked.has_no_numbers
             case FinishReason.FAILED | FinishReason.NO_MEMORY:

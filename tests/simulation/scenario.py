@@ -11,7 +11,10 @@ from tests.simulation.coverage import STEP_FAULTS, WORLD_FAULTS
 from tests.simulation.network import FRAME_FAULTS, Weather
 from tests.simulation.paper import VOCAB_SIZE, Paper
 
-ROOMY_SHARE = 0.05
+ROOMY_SHARE = 0.1
+FLOOD_SHARE = 0.04
+SLOW_MASK_SECONDS = 4.0
+"""Longer than the shortest lease of a step."""
 BRANCHES = (1, 1, 2, 4)
 """Branches of a request are drawn from here."""
 
@@ -27,6 +30,8 @@ class Fate:
     stopped_by: int = 0
     """... which began so many tokens before."""
     is_poisonous: bool = False
+    unknown_after: int | None = None
+    """Tokens of a constrained answer after which nobody can say what may come next."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +44,21 @@ class Scenario:
     others_join_at: float
     is_roomy: bool
     """Short prompts and long answers that all fit, and workers that come when many of them run already: then some move."""
+    is_flood: bool
+    """One worker with few slots, and so many urgent requests that the others start by having waited longest."""
+    tenants: tuple[str, ...]
+    priorities: tuple[int, ...]
     longest: int
     """Tokens of the longest request, prompt and answer."""
     has_ends: bool
     """Some requests are cancelled, stopped or run out of time."""
     has_masks: bool
-    """Some requests are constrained or ask for log-probabilities, and every worker can do that."""
+    """Some requests are constrained or ask for log-probabilities; the worker that stays can do that, not every other can."""
     constrained_share: float
     mask_seconds: float
     """What a mask takes, on average."""
+    slow_mask_rate: float
+    """How many take SLOW_MASK_SECONDS longer."""
     step_seconds: float
     turn_seconds: float
     faults: tuple[str, ...]
@@ -63,24 +74,31 @@ class Scenario:
 def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     """Each seed has its own mixture: a fault is possible in some seeds and out of the question in others."""
     is_roomy = draw.random() < ROOMY_SHARE
-    longest = 48 if is_roomy else draw.choice((6, 12, 24, 24, 48))
+    is_flood = not is_roomy and draw.random() < FLOOD_SHARE
+    longest = 48 if is_roomy else 12 if is_flood else draw.choice((6, 12, 24, 24, 48))
     step_seconds = draw.choice((0.001, 0.01, 0.03))
     share = draw.choice((0.0, 0.15, 0.4))
     settings = draw_settings(draw)
     if longest > 24:
         settings = replace(settings, max_tenant_share=1.0)
+    if is_flood:
+        settings = replace(settings, max_wait_seconds=0.0, max_overtakes=draw.choice((0, 1, 4)))
     has_masks = draw.random() < 0.4
     survivor = draw_paper(draw, holds=longest, share=settings.max_tenant_share, has_masks=has_masks)
-    num_others = draw.choice((1, 2) if is_roomy else (0, 0, 0, 1, 1, 2, 3, 7))
-    others = [draw_paper(draw, holds=0, has_masks=has_masks) for _ in range(num_others)]
+    num_others = draw.choice((1, 2) if is_roomy else (0,) if is_flood else (0, 0, 0, 1, 1, 2, 3, 7))
+    others = [draw_paper(draw, holds=0, has_masks=has_masks and draw.random() < 0.75) for _ in range(num_others)]
     if is_roomy:
         for paper in (survivor, *others):
             make_roomy(paper)
+    if is_flood:
+        survivor.max_slots = draw.choice((1, 2, 3))
+    is_alike = draw.random() < 0.25
     return Scenario(
         settings=settings,
         has_masks=has_masks,
         constrained_share=draw.choice((0.5, 0.5, 1.0)) if has_masks else 0.0,
         mask_seconds=step_seconds * draw.choice((0.01, 0.3, 3.0)),
+        slow_mask_rate=draw.choice((0.0, 0.0, 0.02)) if has_masks else 0.0,
         weather=Weather(
             rate=draw.choice((0.0, 0.0, 0.005, 0.02, 0.05)),
             kinds=tuple(kind for kind in FRAME_FAULTS if draw.random() < 0.4),
@@ -91,6 +109,9 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         survivor_joins_at=0.0 if is_roomy else draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         others_join_at=step_seconds * draw.choice((5, 20)) if is_roomy else 0.0,
         is_roomy=is_roomy,
+        is_flood=is_flood,
+        tenants=("",) if is_alike else ("", "a", "b"),
+        priorities=(0, 2, 2, 2, 2) if is_flood else (0,) if is_alike else (0, 0, 0, 1, 2),
         longest=longest,
         has_ends=draw.random() < 0.6 and not is_liveness,
         step_seconds=step_seconds,
@@ -158,7 +179,7 @@ class Arrivals:
     def __init__(self, draw: Random, scenario: Scenario) -> None:
         longest = scenario.longest
         self._draw, self._scenario = draw, scenario
-        self._gap = scenario.step_seconds * longest * draw.choice((0.0, 0.1, 0.5))
+        self._gap = scenario.step_seconds * longest * draw.choice((0.0,) if scenario.is_flood else (0.0, 0.1, 0.5))
         self._trunks = [[draw.randrange(VOCAB_SIZE) for _ in range(longest)] for _ in range(2)]
         self._stops = frozenset(draw.sample(range(VOCAB_SIZE), draw.choice((0, 0, 4))))
         self._num_asked = 0
@@ -187,12 +208,12 @@ class Arrivals:
         return RequestSpec(
             id=f"r{self._num_asked}",
             prompt=tuple(prompt),
-            n=draw.choice(BRANCHES),
-            max_tokens=spare if too_long or scenario.is_roomy else draw.choice((1, spare, draw.randint(1, spare))),
+            n=draw.choice((1,) if scenario.is_flood else BRANCHES),
+            max_tokens=self._max_tokens(spare) if not too_long else spare,
             stop_token_ids=self._stops,
             sampling=Sampling(seed=draw.choice((0, draw.getrandbits(64)))),
-            priority=draw.choice((0, 0, 0, 1, 2)),
-            tenant=draw.choice(("", "a", "b")),
+            priority=draw.choice(scenario.priorities),
+            tenant=draw.choice(scenario.tenants),
             salt=draw.choice(("", "", "other")),
             deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
             queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
@@ -200,6 +221,12 @@ class Arrivals:
             logprobs=draw.choice((None, None, 0, 2)) if scenario.has_masks else None,
             prompt_logprobs=draw.choice((None, None, None, 0, 3)) if scenario.has_masks else None,
         )
+
+    def _max_tokens(self, spare: int) -> int:
+        draw = self._draw
+        if self._scenario.is_roomy:
+            return draw.choice((spare, spare, draw.randint(1, spare)))
+        return min(spare, 2) if self._scenario.is_flood else draw.choice((1, spare, draw.randint(1, spare)))
 
     def _fate(self, arrives_at: float) -> Fate:
         draw, scenario = self._draw, self._scenario
@@ -213,4 +240,6 @@ class Arrivals:
                 return Fate(
                     arrives_at, stopped_after=heard, stopped_by=draw.randint(0, heard), is_poisonous=is_poisonous
                 )
+            case chance if chance < 0.22:
+                return Fate(arrives_at, unknown_after=draw.randint(0, 6), is_poisonous=is_poisonous)
         return Fate(arrives_at, is_poisonous=is_poisonous)

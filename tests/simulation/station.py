@@ -34,8 +34,12 @@ class Answer:
 
 
 class StepFates(Protocol):
-    def __call__(self, station: "Station", plan: step_pb2.StepPlan) -> str | None:
+    def of_step(self, station: "Station", plan: step_pb2.StepPlan) -> str | None:
         """None, or the fault that the step meets."""
+        ...
+
+    def is_early(self, station: "Station") -> bool:
+        """Whether it answers a plan before it has the masks for it."""
         ...
 
 
@@ -185,7 +189,7 @@ class Station:
             self._go_on()
         if body == "masks" and self._open is not None and message.masks.step == self._open.step:
             plan, self._open = self._open, None
-            self._begin(plan, message.masks.mask)
+            self._begin(plan, self._execute(plan, message.masks.mask))
         self._heard = self._timeline.now
         self._note_useful()
 
@@ -245,18 +249,20 @@ class Station:
             if self._needs_full and not plan.full:
                 continue
             self._heartbeat(Heartbeat.PHASE_STEP)
-            if plan.rows.masked_row and not plan.rows.mask:
-                self._open = plan
+            if not plan.rows.masked_row or plan.rows.mask:
+                self._begin(plan, self._execute(plan))
+            elif self._fates.is_early(self):
+                self.connection.is_blameless = False
+                self._begin(plan, self._execute(plan, b""))
             else:
-                self._begin(plan)
+                self._open = plan
 
-    def _begin(self, plan: step_pb2.StepPlan, late: bytes | None = None) -> None:
-        answer = self._execute(plan, late)
+    def _begin(self, plan: step_pb2.StepPlan, answer: step_pb2.WorkerMessage) -> None:
         self._is_busy = True
         self._later(self.step_seconds * (0.5 + self._draw.random()), lambda: self._finish(plan.step, answer))
 
-    def _execute(self, plan: step_pb2.StepPlan, late: bytes | None) -> step_pb2.WorkerMessage:
-        fate = self._fates(self, plan)
+    def _execute(self, plan: step_pb2.StepPlan, late: bytes | None = None) -> step_pb2.WorkerMessage:
+        fate = self._fates.of_step(self, plan)
         if fate == "plan called invalid":
             return self._nack(plan, Nack.REASON_INVALID)
         if fate in ("step failed", "step out of memory"):

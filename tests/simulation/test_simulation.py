@@ -62,12 +62,12 @@ def never_free(pool: PagePool, step: int) -> None:
     """A fence that is never lifted."""
 
 
-def accept_anything(core: Core, event: events.StepDone) -> list[events.Output]:
+def accept_anything(core: Core, event: events.StepDone, now: float) -> list[events.Output]:
     """A result is taken for the oldest step in flight, whatever step it names."""
     worker = core.workers[event.worker]
     if worker.in_flight:
         event = events.StepDone(event.worker, worker.in_flight[0].step, event.tokens)
-    return real_step_done(core, event)
+    return real_step_done(core, event, now)
 
 
 real_step_done = Core._step_done

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from octavo_scheduler.core import Core, Settings, events
 from octavo_scheduler.core.audit import violations
@@ -16,8 +16,10 @@ from octavo_scheduler.core.worker import Worker
 
 from tests.simulation import laws
 from tests.simulation.coverage import Coverage
+from tests.simulation.diligence import Before, Diligence
 from tests.simulation.fairness import Fairness
 from tests.simulation.oracle import Oracle
+from tests.simulation.told import Told, plan_of
 from tests.simulation.violation import Violation
 
 FULL_AUDIT_EVERY = 64
@@ -54,6 +56,8 @@ class Written:
     before: int = 0
     arrival: Arrival | None = None
     """Or what came from another tier with the step."""
+    has_no_token: bool = False
+    """It has none although one was to be sampled."""
 
 
 class WatchedCore(Core):
@@ -78,10 +82,14 @@ class WatchedCore(Core):
         self._salts: dict[bytes, str] = {}
         """Under which salt a key was made."""
         self._overtakes_left: dict[Sequence, int] = {}
+        self._head: tuple[Sequence | None, int] = None, 0
+        """Who has waited longest, and how many started in the meantime."""
         self.fairness = Fairness(self)
+        self.diligence = Diligence(self)
         self.num_given_up: Counter[SequenceState] = Counter()
         """Victims, by what became of them."""
         self._num_stale = 0
+        self._last_counts: dict[str, int] = {}
         self._requests: dict[str, Request] = {}
 
     # the verbs --------------------------------------------------------------------------------------------------------
@@ -89,7 +97,7 @@ class WatchedCore(Core):
     def submit(self, spec: RequestSpec, now: float) -> list[Output]:
         is_full, least = self._is_full(spec), self.fairness.least_given(spec)
         outputs = super().submit(spec, now)
-        self.fairness.submitted(spec, least, outputs)
+        self.fairness.submitted(spec, least, outputs, now)
         if self.tell:
             self.tell(f"{spec} -> {outputs}")
         self._check_admission(spec, outputs, is_full)
@@ -120,7 +128,9 @@ class WatchedCore(Core):
         if running or waiting or worker.in_flight:
             self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
         must_swap = self.settings.preempt == "swap" and worker.host.num_available >= sum(len(s.table) for s in running)
+        before = Before.of(self, worker)
         plan = super().plan(worker_id, now)
+        self._hold(self.diligence.broken(worker, before, plan, now))
         for sequence in running:
             if sequence.state is not SequenceState.RUNNING:
                 if must_swap and sequence.state is SequenceState.WAITING:
@@ -141,7 +151,7 @@ class WatchedCore(Core):
         self._note_seen(plan, waiting)
         if any(new.sequence in running for new in plan.new_slots):
             raise Violation("a sequence is let go and started again by one plan")
-        self._admitted(worker, plan, waiting, now)
+        self._admitted(worker, plan, before, now)
         self._hold(laws.broken_by_plan(worker, plan))
         self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}
         self._check((worker,))
@@ -174,7 +184,10 @@ class WatchedCore(Core):
             raise Violation(f"{event.worker} is said to copy backwards")
         if isinstance(event, events.StepDone | events.Nack):
             self._num_stale += self._is_stale(event)
+        told = Told.of(self, event)
         outputs = super().apply(event, now)
+        self.num_lost += told.num_gone(self)
+        self._hold(told.broken(self, event, outputs, now))
         if self.counters.stale_messages != self._num_stale:
             raise Violation(f"{self._num_stale} messages were stale, not {self.counters.stale_messages}")
         if self.tell:
@@ -191,15 +204,19 @@ class WatchedCore(Core):
         self._heard(outputs, now)
         if not without_token.isdisjoint(self.oracle.live):
             raise Violation(f"of {without_token} a row had no token, and not all of them have ended")
+        for worker in workers if without_token else ():
+            doubtful = {page for row in wrote if row.has_no_token for page in row.table}
+            if not doubtful.isdisjoint(worker.device._content):
+                raise Violation(f"of pages {sorted(doubtful)}, from which no numbers came, some can be found")
         return outputs
 
     def _is_stale(self, event: "events.StepDone | events.Nack") -> bool:
         """Whether it speaks of a step that is not the one to be answered (or, for a Nack, of one answered already)."""
         worker = self.workers.get(event.worker)
-        if worker is None or not worker.in_flight:
-            return True
-        first = worker.in_flight[0].step
-        return first > event.step if isinstance(event, events.Nack) else first != event.step
+        first = worker.in_flight[0].step if worker is not None and worker.in_flight else event.step
+        if isinstance(event, events.StepDone) and first < event.step:
+            raise Violation(f"step {event.step} is said to be done before step {first}")
+        return plan_of(self, event) is None
 
     def _tick(self, event: events.Tick, now: float) -> list[Output]:
         self.num_ticks += 1
@@ -222,6 +239,7 @@ class WatchedCore(Core):
             if name not in self.oracle.live and name in self._requests:
                 request = self._requests.pop(name)
                 self.fairness.ended(request.sequences)
+                self.diligence.ended(request.sequences)
                 self._hold(laws.broken_by_ended(request))
         return outputs
 
@@ -240,10 +258,8 @@ class WatchedCore(Core):
         if isinstance(event, events.Nack | events.Lost):
             self._cover_sequences(kind, self.waiting)
             self._count_failures(worker)
-        if isinstance(event, events.Lost):
-            self.num_lost += 1
-            if self.stays[event.worker].is_blameless():
-                raise Violation(f"worker {event.worker} is given up without a reason")
+        if isinstance(event, events.Lost) and self.stays[event.worker].is_blameless():
+            raise Violation(f"worker {event.worker} is given up without a reason")
         return (worker,)
 
     def _count_failures(self, worker: Worker) -> None:
@@ -283,8 +299,10 @@ class WatchedCore(Core):
         if not answer[1]:
             self._count_failures(worker)
         plan = worker.in_flight[0]
+        if plan.lacks_masks:
+            raise Violation(f"step {event.step} is done, and its masks were never sent")
+        ends = self._without_token(event, plan) if answer[1] else {}
         if answer[1]:
-            ends = self._without_token(event, plan)
             for place, (sequence, count, _) in enumerate(laws.rows_of(plan)):
                 is_alive = sequence.state is not SequenceState.DONE and place <= ends.get(
                     sequence.request.spec.id, place
@@ -295,8 +313,16 @@ class WatchedCore(Core):
                         for position in range(sequence.computed, sequence.computed + count)
                     )
         return [
-            Written(s.request.spec.id, s.request.spec.salt, s.tokens, list(s.table), s.computed + count, s.computed)
-            for s, count, _ in laws.rows_of(plan)
+            Written(
+                s.request.spec.id,
+                s.request.spec.salt,
+                s.tokens,
+                list(s.table),
+                s.computed + count,
+                s.computed,
+                has_no_token=ends.get(s.request.spec.id) == place,
+            )
+            for place, (s, count, _) in enumerate(laws.rows_of(plan))
             if s.state is not SequenceState.DONE
         ] + [Written("", "", [], [], 0, 0, arrival) for arrival in plan.arrivals]
 
@@ -382,6 +408,10 @@ class WatchedCore(Core):
                 raise Violation(f"pages of step {plan.step}, which is in flight, are free or cached")
 
     def check_all(self) -> None:
+        counts = asdict(self.counters)
+        if any(counts[name] < count for name, count in self._last_counts.items()):
+            raise Violation(f"a count has fallen: {self._last_counts} became {counts}")
+        self._last_counts = counts
         self._hold(laws.broken_by_core(self))
         self._hold(violations(self))
         if self.requests.keys() - self.oracle.asked.keys():
@@ -459,13 +489,13 @@ class WatchedCore(Core):
             raise Violation("a prefix is known by two keys")
         return last <= row.computed and prefix[1][first:] == content.tokens
 
-    def _admitted(self, worker: Worker, plan: StepPlan, waiting: list[Sequence], now: float) -> None:
+    def _admitted(self, worker: Worker, plan: StepPlan, before: Before, now: float) -> None:
         """I5, I7, I17 at admission."""
         fresh: list[Sequence] = []
         for new in plan.new_slots:
             sequence = new.sequence
             asked = self.oracle.asked[sequence.request.spec.id]
-            is_new = sequence in waiting
+            is_new = sequence in before.waiting
             if worker.state is WorkerState.DRAINING and is_new:
                 raise Violation("a draining worker is given a new sequence")
             if any(self._salts.setdefault(key, asked.spec.salt) != asked.spec.salt for key in sequence.keys):
@@ -476,10 +506,25 @@ class WatchedCore(Core):
             self._overtakes_left.pop(sequence, None)
         if len(self.workers) == 1 and plan.new_slots:
             self._count_overtakes(worker, plan, now)
+            self._count_head(worker, plan, now, has_swapped=bool(before.swapped or worker.swapped))
         if self.settings.max_tenant_share < 1 and not any(asked.failures for asked in self.oracle.asked.values()):
             self.fairness.shares(worker)
         if len(self.stays) == 1 and self.settings.max_tenant_share == 1:
             self.fairness.admitted(worker, fresh, self.waiting)
+
+    def _count_head(self, worker: Worker, plan: StepPlan, now: float, *, has_swapped: bool) -> None:
+        """I17, with nobody before it: one that has never run, and has waited longest of all, is next but for so many."""
+        settings = self.settings
+        head = next((s for s in self.waiting if s.longest <= worker.capacity), None)
+        asked = self.oracle.asked[head.request.spec.id] if head is not None else None
+        is_due = asked is not None and asked.submitted_at <= now - settings.max_wait_seconds
+        if head is None or asked is None or not is_due or has_swapped or head.faults or head.lacks_mask:
+            self._head = None, 0
+            return
+        num_passed = sum(not new.sequence.faults for new in plan.new_slots) if asked.planned_at is None else 0
+        self._head = head, num_passed + (self._head[1] if self._head[0] is head else 0)
+        if self._head[1] > RAISE_EVERY + settings.max_overtakes + worker.joined.max_slots:
+            raise Violation(f"{head.request.spec.id} has waited longest, and {self._head[1]} others went first")
 
     def _count_overtakes(self, worker: Worker, plan: StepPlan, now: float) -> None:
         """I17: once it has waited long enough, a sequence with k others before it starts within a bound of admissions."""

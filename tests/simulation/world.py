@@ -21,9 +21,10 @@ from tests.simulation.faults import Faults
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.paper import VOCAB_SIZE, Paper, checksum, mask_of
-from tests.simulation.scenario import Arrivals, Fate, draw_scenario
+from tests.simulation.scenario import SLOW_MASK_SECONDS, Arrivals, Fate, draw_scenario
 from tests.simulation.station import HELLO_SECONDS, RESTART_SECONDS, SILENT_SECONDS, Station
 from tests.simulation.timeline import Timeline
+from tests.simulation.vigil import Vigil
 from tests.simulation.violation import Stuck, Violation
 from tests.simulation.watched import Stay, WatchedCore
 
@@ -69,6 +70,7 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self._draw = draw
         self._faults = Faults(self, draw)
+        self._vigil = Vigil(self.loop, self.network, self.timeline)
         self._arrivals = Arrivals(draw, scenario)
         self._fates: dict[str, Fate] = {}
         self._specs: dict[str, RequestSpec] = {}
@@ -140,7 +142,7 @@ class World:
             network=self.network,
             draw=self._draw,
             step_seconds=self.scenario.step_seconds,
-            fates=self._faults.of_step,
+            fates=self._faults,
             digest=digest,
             protocol_major=protocol_major,
         )
@@ -187,10 +189,18 @@ class World:
 
     def _mask(self, spec: RequestSpec, branch: int, position: int, state: int) -> None:
         """Masks come late, sometimes after later ones, sometimes twice."""
-        masked = events.Masked(spec.id, branch, position, mask_of(state))
+        is_unknown = self._fates[spec.id].unknown_after == position
+        masked = events.Masked(spec.id, branch, position, None if is_unknown else mask_of(state))
+
+        def mask(core: Core, now: float) -> list[Output]:
+            self.oracle.asked[spec.id].has_no_mask |= is_unknown
+            return core.apply(masked, now)
+
         for _ in range(self._draw.choice((1, 1, 1, 2))):
             seconds = self.scenario.mask_seconds * self._draw.expovariate(1.0)
-            self.timeline.after(seconds, lambda: self.post(lambda core, now: core.apply(masked, now)))
+            if self._draw.random() < self.scenario.slow_mask_rate:
+                seconds += SLOW_MASK_SECONDS
+            self.timeline.after(seconds, lambda: self.post(mask))
 
     def ask_briefly(self) -> str:
         """A request that is about to be cancelled."""
@@ -271,14 +281,16 @@ class World:
         step = (
             1.5 * scenario.step_seconds
             + (3 * scenario.mask_seconds if scenario.has_masks else 0.0)
+            + (SLOW_MASK_SECONDS if scenario.slow_mask_rate else 0.0)
             + 4 * scenario.weather.latency
             + 4 * scenario.turn_seconds
         )
         return STEPS_PER_TOKEN * step * (tokens + 10) * (1 + failures) + failures * 2 * RESTART_SECONDS
 
-    def _before_turn(self) -> None:
+    def _before_turn(self, timeout: float) -> None:
         if self.core.undelivered:
             raise Violation(f"the front never hears of {self.core.undelivered}")
+        self._vigil.look(timeout)
         if self.num_events > MOST_EVENTS:
             raise Stuck(f"there is no end after {MOST_EVENTS} events")
         if not self.is_calm and self.num_events >= self._next_strike:
@@ -329,6 +341,7 @@ class World:
             "generated_tokens": oracle.num_committed,
             "prompt_tokens": self.core.num_prompt_tokens,
             "refused": oracle.num_refused,
+            "workers_lost": self.core.num_lost,
         }
         for name, count in seen.items():
             if getattr(counters, name) != count:

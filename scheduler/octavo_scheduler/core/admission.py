@@ -168,7 +168,7 @@ class Admission:
     def places(self) -> list[Place]:
         """Of the other workers that could take a sequence. Looked up when the first is asked for: often nobody has room."""
         if self._places is None:
-            self._load, self._places = load(self.worker), [Place.of(other) for other in self._others]
+            self._load, self._places = load(self.worker), [Place.of(other, self.now) for other in self._others]
         return self._places
 
     def _is_better(self, place: Place, sequence: Sequence, num_own: int, room: int) -> bool:
@@ -182,7 +182,7 @@ class Admission:
         if seconds < 0 or place.room < num_there:
             return False
         if sequence.deferred_at is None:
-            return place.takes_plans or num_there < num_own
+            return place.takes_plans or (num_there < num_own and seconds > place.answers_in)
         return self.now < sequence.deferred_at + seconds
 
     def needed(self, sequence: Sequence) -> int:

@@ -101,7 +101,7 @@ class Core:
         """Takes note of what happened. Events of unknown workers and steps are counted and ignored."""
         match event:
             case events.StepDone():
-                return self._step_done(event)
+                return self._step_done(event, now)
             case events.Masked():
                 return self.registry.note_mask(event)
             case events.Tick():
@@ -132,17 +132,15 @@ class Core:
                 self.workers[event.worker].note_rates(event.copy_bytes_per_second, event.prefill_tokens_per_second)
         return []
 
-    def _step_done(self, event: events.StepDone) -> list[Output]:
+    def _step_done(self, event: events.StepDone, now: float) -> list[Output]:
         worker = self.workers.get(event.worker)
         if worker is None or not worker.in_flight or worker.in_flight[0].step != event.step:
             self.counters.stale_messages += 1
             return []
         plan = worker.in_flight[0]
-        is_early = plan.lacks_masks and not plan.find_masks()
-        if is_early or not fits(event, plan, worker.joined.vocab_size):
+        if not fits(event, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
-        worker.in_flight.popleft()
-        worker.acked = plan.step
+        worker.note_answer(plan, now)
         if plan.rows:  # one without any says nothing of whether the worker is well
             worker.num_nacks = 0
             worker.appetite.note_good()
@@ -206,10 +204,14 @@ class Core:
             outputs += self.registry.end_branch(sequence, FinishReason.LENGTH)
 
     def _end_without_numbers(self, worker: Worker, sequence: Sequence) -> list[Output]:
-        """The logits of its request are no numbers. What its pages hold may be why, so nobody finds them any more."""
+        """The logits of its request are no numbers. What its pages hold may be why, so nobody finds them any more.
+
+        They may be known by a key that only the branch has asked for which it shares them with.
+        """
         self.counters.generated_tokens -= 1
+        keys = dict.fromkeys(key for branch in sequence.request.sequences for key in branch.keys[1:])
         for pool in (worker.device, worker.host):
-            pool.unpublish(sequence.keys[1:])
+            pool.unpublish(list(keys))
         return self.registry.end(sequence.request, FinishReason.NO_NUMBERS)
 
     def _join(self, joined: events.Joined) -> list[Output]:

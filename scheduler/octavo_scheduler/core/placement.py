@@ -5,7 +5,7 @@ which stands for its share of the steps to come. A sequence goes where load and 
 divided by the prefill rate, come to least: to the worker that holds its prefix, unless that one is so much fuller that
 computing it anew elsewhere is sooner. Where two are alike, to the one with more room. One that has to answer a plan first is
 waited for only if it holds more of the prefix, or by a sequence that waits for it already, and nobody is waited for longer
-than it would have saved.
+than it would have saved: not at all, if its steps take longer than that.
 
 A sequence is worth a move when its tokens and its own share of the load are less than half of what the loads differ by: so
 the worker that it leaves stays the fuller one, and nothing goes round in circles. By the same `saved` admission would leave
@@ -32,11 +32,14 @@ class Place(NamedTuple):
     load: int
     takes_plans: bool
     """Now. Otherwise it has to answer one first."""
+    answers_in: float
+    """Seconds that this takes, about."""
 
     @classmethod
-    def of(cls, worker: Worker) -> "Place":
+    def of(cls, worker: Worker, now: float) -> "Place":
         takes_plans = len(worker.in_flight) < worker.settings.plans_in_flight
-        return cls(worker, worker.room * worker.page_size, load(worker), takes_plans)
+        answers_in = 0.0 if takes_plans else worker.answers_in(now)
+        return cls(worker, worker.room * worker.page_size, load(worker), takes_plans, answers_in)
 
 
 def serves(worker: Worker, sequence: Sequence) -> bool:
@@ -85,4 +88,4 @@ def target(worker: Worker, sequence: Sequence, places: list[Place]) -> Worker | 
         return None
     own = ROW_TOKENS + (num_tokens - sequence.computed if sequence.state is SequenceState.RUNNING else 0)
     num_own, num_there = (uncached(one, sequence, worker.page_size) for one in (worker, best.worker))
-    return best.worker if saved(worker, here - own, num_own, best, num_there) > 0 else None
+    return best.worker if saved(worker, here - own, num_own, best, num_there) > best.answers_in else None

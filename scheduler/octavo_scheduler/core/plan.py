@@ -16,6 +16,8 @@ class StepPlan:
     worker: str
     step: int
     full: bool = False
+    made_at: float = 0.0
+    """Stays in the core."""
     freed_slots: list[int] = field(default_factory=list)
     swap_out: list[tuple[int, int]] = field(default_factory=list)
     """(device page, host page)"""

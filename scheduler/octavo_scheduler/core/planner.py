@@ -47,6 +47,7 @@ class Planner:
         if plan.is_empty:
             return None
         plan.find_masks()
+        plan.made_at = self.admission.now
         worker.step = plan.step
         worker.full = False
         worker.in_flight.append(plan)

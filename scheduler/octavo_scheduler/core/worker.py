@@ -56,6 +56,9 @@ class Worker:
     running: SequenceQueue = field(default_factory=SequenceQueue)
     swapped: SequenceQueue = field(default_factory=SequenceQueue)
     freed_slots: list[int] = field(default_factory=list)
+    answered_at: float = 0.0
+    step_seconds: float = 0.0
+    """What the last step took, from when its plan was made or the one before it was answered."""
     num_nacks: int = 0
     """Failed steps since the last good one."""
     masks_may_follow: bool = False
@@ -87,6 +90,17 @@ class Worker:
         """Newly measured speeds; 0 where there is none."""
         self.copy_rate = copy_rate or self.copy_rate
         self.prefill_rate = prefill_rate or self.prefill_rate
+
+    def note_answer(self, plan: StepPlan, now: float) -> None:
+        """The oldest plan in flight is done."""
+        self.in_flight.popleft()
+        self.acked = plan.step
+        self.step_seconds = now - max(plan.made_at, self.answered_at)
+        self.answered_at = now
+
+    def answers_in(self, now: float) -> float:
+        """Seconds until the oldest plan in flight is done, about: what the last one took, or what it has taken already."""
+        return max(self.step_seconds, now - max(self.in_flight[0].made_at, self.answered_at))
 
     def move(self, by: WorkerMove) -> None:
         self.state = move(WORKER_MOVES, self.state, by)

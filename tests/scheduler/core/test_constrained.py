@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from octavo_scheduler.core import Settings
-from octavo_scheduler.core.events import Masked, StepDone
+from octavo_scheduler.core.events import Masked
 from octavo_scheduler.core.explain import explain
 from octavo_scheduler.core.request import FinishReason
 
@@ -151,13 +151,6 @@ def test_masks_follow_only_where_nobody_waits_for_them_who_needs_none() -> None:
     assert not table.plans[-1].rows.mask
     table.run()
     assert table.tokens["a"] == answer(PROMPT, 30, is_constrained=True)
-
-
-def test_a_result_that_comes_before_its_masks_is_no_result() -> None:
-    table = waiting_for_masks("a")
-    table.apply(StepDone("w", 2, (1,)))
-    assert len(table.tokens["a"]) == 1
-    assert table.core.workers["w"].num_nacks == 1
 
 
 @pytest.mark.parametrize("how", ["swap", "drop"])

@@ -318,3 +318,24 @@ def test_NU01_pages_that_may_be_why_are_found_by_nobody_and_other_prefixes_still
     assert table.started["again"].cached == 0
     assert table.tokens["again"] == answer([1] * 9, 2)
     table.assert_empty()
+
+
+class HalfOverflowing(PaperWorker):
+    """Has no token for the last of several branches that a row is the first of."""
+
+    def _row(self, slot: Slot, count: int, sample: int, forks: list[Slot]) -> list[int]:
+        tokens = super()._row(slot, count, sample, forks)
+        return [*tokens[:-1], NO_TOKEN] if forks else tokens
+
+
+def test_NU01_pages_that_another_branch_made_known_are_found_by_nobody_either() -> None:
+    table = TableTop(w=HalfOverflowing(pages=64, page_size=4))
+    for name, prompt, n in (("bad", [1] * 8, 2), ("its head", [1] * 5, 1), ("again", [1] * 9, 1)):
+        table.submit(name, prompt, 2, n=n)
+        for _ in range(20):
+            table.turn()
+    assert table.finished["bad"].reason is FinishReason.NO_NUMBERS
+    assert table.started["its head"].cached == 0
+    assert table.started["again"].cached == 4
+    assert table.tokens["again"] == answer([1] * 9, 2)
+    table.assert_empty()

@@ -206,7 +206,29 @@ def test_a_move_pays_between_unequal_workers_for_short_sequences_with_much_to_co
         table.turn()
     table.join("w1", roomy())
     here, there = table.core.workers.values()
-    assert (target(here, here.running[-1], [Place.of(there)]) is there) == is_worth_it
+    assert (target(here, here.running[-1], [Place.of(there, table.now)]) is there) == is_worth_it
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "under_way", "is_worth_it"), [(0.01, 0.01, True), (5.0, 0.0, False), (0.01, 5.0, False)]
+)
+def test_nobody_moves_to_a_worker_that_answers_later_than_the_move_would_save(
+    step_seconds: float, under_way: float, is_worth_it: bool
+) -> None:
+    table = TableTop(Settings(plans_in_flight=1), w0=roomy())
+    for n in range(7):
+        table.submit(f"r{n}", [n] * 8, 90)
+    for _ in range(4):
+        table.turn()
+    table.join("w1", roomy())
+    here, there = table.core.workers.values()
+    table.submit("short", [9] * 2, 90)
+    table.plan("w1")
+    table.now += step_seconds
+    table.deliver("w1")
+    table.plan("w1")
+    table.now += under_way
+    assert (target(here, here.running[-1], [Place.of(there, table.now)]) is there) == is_worth_it
 
 
 def test_sequences_stay_where_an_operator_wants_pages_swapped_and_nothing_computed_again() -> None:
