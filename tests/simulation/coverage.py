@@ -97,7 +97,8 @@ PLANS = (
     "log-probabilities asked for",
     "row with a mask",
     "masked rows beside free ones",
-    "sequence let go to another worker",
+    "running sequence let go to another worker",
+    "swapped sequence let go to another worker",
     "masks follow",
     "masks follow for rows that have ended",
 )

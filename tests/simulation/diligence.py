@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from octavo_scheduler.core import Core, placement
 from octavo_scheduler.core.plan import StepPlan
+from octavo_scheduler.core.policy import warmth
+from octavo_scheduler.core.prefix import find_page, find_prefix
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState, WorkerState
 from octavo_scheduler.core.worker import Worker
@@ -69,6 +71,7 @@ class Diligence:
             if self._returns[s] > MOST_RETURNS:
                 yield f"{s.request.spec.id} is let go time and again, and nobody else takes it"
         yield from self._gathering(worker, before, plan)
+        yield from self._keys(worker, before, plan)
         yield from self._evictions(worker)
         if any(worker.device.refs[page] < 2 for page in worker.shared_gaps):
             yield "gaps are kept of pages that nobody shares"
@@ -83,7 +86,11 @@ class Diligence:
             return
         waiting = [s for s in before.waiting if s.state is SequenceState.WAITING]
         grown = sum(worker.num_pages(s.longest) - len(s.table) + 1 for s in worker.running)
-        grown += sum((worker.num_pages(s.longest) + 1) * (1 + s.request.num_unborn) for s in waiting)
+        for s in waiting:
+            shared = sum(
+                hit.pool is worker.device and worker.device.refs[hit.page] > 0 for hit in find_prefix(worker, s)
+            )
+            grown += (worker.num_pages(s.longest) + 1) * (1 + s.request.num_unborn) - shared
         if grown > worker.device.num_available:
             return
         for s in waiting:
@@ -118,6 +125,19 @@ class Diligence:
         for s, is_pending in before.without_mask:
             if s in worker.running and not (is_pending and worker.masks_may_follow):
                 yield f"constrained rows do not wait for that of {s.request.spec.id}"
+
+    @staticmethod
+    def _keys(worker: Worker, before: Before, plan: StepPlan) -> Iterator[str]:
+        """What is known of pages is not worked out again; and a head that can be found counts as warm."""
+        trunks = {s.slot: s for s in plan.rows}
+        for fork in plan.forks:
+            if trunks[fork.source].keys and not fork.sequence.keys:
+                yield f"a branch of {fork.sequence.request.spec.id} knows no keys of the pages that it shares"
+        for s in before.waiting[:1]:
+            pages = range((len(s.tokens) - 1) // worker.page_size)
+            is_whole = worker.settings.prefix_cache and all(find_page(worker, s, number) for number in pages)
+            if is_whole and warmth(worker, s) != len(pages):
+                yield f"all of {s.request.spec.id} can be found, and {warmth(worker, s)} pages count as warm"
 
     def _evictions(self, worker: Worker) -> Iterator[str]:
         for s in worker.running:

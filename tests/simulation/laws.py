@@ -13,6 +13,7 @@ from octavo_scheduler.core.request import Request, Sequence
 from octavo_scheduler.core.states import RequestState, SequenceState
 from octavo_scheduler.core.worker import Worker
 
+NO_SLOT = -1
 RUNNING, SWAPPED, WAITING, DONE = (
     SequenceState.RUNNING,
     SequenceState.SWAPPED,
@@ -78,7 +79,7 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
     for sequence in running:
         yield from broken_by_running(worker, sequence, *in_flight.get(sequence, (0, 0, 0)))
     for sequence in swapped:
-        if sequence.state is not SWAPPED or sequence.worker is not worker or sequence.table or sequence.slot >= 0:
+        if sequence.state is not SWAPPED or sequence.worker is not worker or sequence.table or sequence.slot != NO_SLOT:
             yield "a swapped sequence holds device pages or a slot"
         if sequence.rows_in_flight or sequence.planned != sequence.computed:
             yield "a swapped sequence has rows in flight"
@@ -175,7 +176,7 @@ def broken_by_request(core: Core, request: Request) -> Iterator[str]:
             yield "something took place less often than never"
         match sequence.state:
             case SequenceState.WAITING:
-                if worker is not None or sequence.table or sequence.host_table or sequence.slot >= 0:
+                if worker is not None or sequence.table or sequence.host_table or sequence.slot != NO_SLOT:
                     yield "a waiting sequence holds something"
                 if sequence.pending or sequence.planned or sequence.computed or sequence.rows_in_flight:
                     yield "a waiting sequence has computed tokens"
@@ -199,7 +200,7 @@ def broken_by_ended(request: Request) -> Iterator[str]:
     """I6: what has ended owns nothing."""
     if request.state is not RequestState.ENDED or any(s.state is not DONE for s in request.sequences):
         yield f"request {request.spec.id} ended and is {request.state.name}"
-    if any(s.table or s.host_table or s.slot >= 0 or s.worker is not None for s in request.sequences):
+    if any(s.table or s.host_table or s.slot != NO_SLOT or s.worker is not None for s in request.sequences):
         yield f"request {request.spec.id} ended and holds something"
 
 

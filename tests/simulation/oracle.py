@@ -46,6 +46,8 @@ class Asked:
     """Failed steps that had a row of it."""
     failures_alone: int = 0
     """Those that had no other row."""
+    failures_smallest: int = 0
+    """Those of its one token, than which none is smaller."""
 
     def is_overdue(self, now: float) -> bool:
         spec = self.spec
@@ -188,5 +190,7 @@ class Oracle:
             case FinishReason.NO_NUMBERS:
                 return asked.has_no_numbers
             case FinishReason.FAILED | FinishReason.NO_MEMORY:
+                if output.reason is FinishReason.NO_MEMORY and self._max_faults > 1 and not asked.failures_smallest:
+                    return False
                 return asked.failures >= self._max_faults and asked.failures_alone >= self._max_faults - 1
         return False

@@ -43,7 +43,7 @@ class Scenario:
     survivor_joins_at: float
     others_join_at: float
     is_roomy: bool
-    """Short prompts and long answers that all fit, and workers that come when many of them run already: then some move."""
+    """Long answers, and workers with room for them all that come when many run, or lie swapped out: then some move."""
     is_flood: bool
     """One worker with few slots, and so many urgent requests that the others start by having waited longest."""
     tenants: tuple[str, ...]
@@ -81,6 +81,10 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     settings = draw_settings(draw)
     if longest > 24:
         settings = replace(settings, max_tenant_share=1.0)
+    if is_roomy:
+        settings = replace(
+            settings, max_num_seqs=256, max_step_tokens=64, preempt=draw.choice(("auto", "drop", "swap"))
+        )
     if is_flood:
         settings = replace(settings, max_wait_seconds=0.0, max_overtakes=draw.choice((0, 1, 4)))
     has_masks = draw.random() < 0.4
@@ -88,15 +92,16 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     num_others = draw.choice((1, 2) if is_roomy else (0,) if is_flood else (0, 0, 0, 1, 1, 2, 3, 7))
     others = [draw_paper(draw, holds=0, has_masks=has_masks and draw.random() < 0.75) for _ in range(num_others)]
     if is_roomy:
-        for paper in (survivor, *others):
-            make_roomy(paper)
+        make_roomy(survivor, pages=draw.choice((256, 24)))
+        for paper in others:
+            make_roomy(paper, pages=256)
     if is_flood:
         survivor.max_slots = draw.choice((1, 2, 3))
     is_alike = draw.random() < 0.25
     return Scenario(
         settings=settings,
         has_masks=has_masks,
-        constrained_share=draw.choice((0.5, 0.5, 1.0)) if has_masks else 0.0,
+        constrained_share=draw.choice((0.5, 0.8, 1.0)) if has_masks else 0.0,
         mask_seconds=step_seconds * draw.choice((0.01, 0.3, 3.0)),
         slow_mask_rate=draw.choice((0.0, 0.0, 0.02)) if has_masks else 0.0,
         weather=Weather(
@@ -122,9 +127,9 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     )
 
 
-def make_roomy(paper: Paper) -> None:
-    """Pages and slots for all requests that a simulation has at a time."""
-    paper.page_size, paper.num_device, paper.max_slots = 4, 256, 16
+def make_roomy(paper: Paper, *, pages: int) -> None:
+    """Slots for all requests that a simulation has at a time, and pages for them (256), or for some (24)."""
+    paper.page_size, paper.num_device, paper.num_host, paper.max_slots = 4, pages, 64, 16
     paper.max_step_tokens, paper.max_context = 64, 4096
     paper.reset()
 
@@ -195,7 +200,7 @@ class Arrivals:
     def request(self, arrives_at: float) -> RequestSpec:
         draw, scenario = self._draw, self._scenario
         self._num_asked += 1
-        num_prompt = draw.randint(1, 4 if scenario.is_roomy else scenario.longest - 1)
+        num_prompt = draw.randint(1, draw.choice((4, 4, 4, 12)) if scenario.is_roomy else scenario.longest - 1)
         num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]

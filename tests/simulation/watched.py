@@ -137,8 +137,12 @@ class WatchedCore(Core):
                     raise Violation("a sequence was dropped although swap was demanded and had room")
                 self.num_given_up[sequence.state] += 1
                 if sequence.deferred_at is not None:
-                    self.coverage.seen("sequence let go to another worker")
+                    self.coverage.seen("running sequence let go to another worker")
                 self.oracle.asked[sequence.request.spec.id].preemptions += 1
+        for sequence in before.swapped:
+            if sequence.state is SequenceState.WAITING:
+                self.num_given_up[sequence.state] += 1
+                self.coverage.seen("swapped sequence let go to another worker")
         if running and running[0].state is not SequenceState.RUNNING:
             raise Violation("the first of all sequences was preempted")
         if plan is None:
@@ -270,6 +274,7 @@ class WatchedCore(Core):
                 asked = self.oracle.asked[sequence.request.spec.id]
                 asked.failures += 1
                 asked.failures_alone += len(suspects) == 1
+                asked.failures_smallest += sum(plan.row_tokens) == 1
 
     def _of_request(self, name: str, kind: str) -> list[Worker]:
         request = self.requests.get(name)

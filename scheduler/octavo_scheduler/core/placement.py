@@ -9,11 +9,12 @@ than it would have saved: not at all, if its steps take longer than that.
 
 A sequence is worth a move when its tokens and its own share of the load are less than half of what the loads differ by: so
 the worker that it leaves stays the fuller one, and nothing goes round in circles. By the same `saved` admission would leave
-it to the other worker, so that none is let go only to be started again.
+it to the other worker, and that one lets it in (`has_room`), so that none is let go only to be started again.
 """
 
 from typing import NamedTuple
 
+from octavo_scheduler.core.backoff import growth
 from octavo_scheduler.core.policy import warmth
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState
@@ -66,6 +67,13 @@ def saved(worker: Worker, load: int, num_uncached: int, place: Place, num_uncach
     return here / worker.prefill_rate - there / place.worker.prefill_rate
 
 
+def has_room(place: Place, sequence: Sequence) -> bool:
+    """Whether a sequence that has started would be let in there, and could go on for a while."""
+    worker, num_tokens = place.worker, len(sequence.tokens)
+    let_in = worker.num_pages(num_tokens) + (worker.reserve + growth(worker, sequence) if worker.running else 0)
+    return place.room >= max(let_in, worker.num_pages(num_tokens + ROW_TOKENS)) * worker.page_size
+
+
 def target(worker: Worker, sequence: Sequence, places: list[Place]) -> Worker | None:
     """The least loaded worker to which a sequence of this one is worth a move, to be computed there from its beginning.
 
@@ -81,7 +89,7 @@ def target(worker: Worker, sequence: Sequence, places: list[Place]) -> Worker | 
         if place.worker.free_slots
         and serves(place.worker, sequence)
         and sequence.longest <= place.worker.capacity
-        and place.room > num_tokens + ROW_TOKENS
+        and has_room(place, sequence)
     ]
     best = min(fitting, key=lambda place: (place.load, place.worker.id), default=None)
     if best is None or here - best.load <= 2 * (num_tokens + ROW_TOKENS):

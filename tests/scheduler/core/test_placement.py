@@ -231,6 +231,22 @@ def test_nobody_moves_to_a_worker_that_answers_later_than_the_move_would_save(
     assert (target(here, here.running[-1], [Place.of(there, table.now)]) is there) == is_worth_it
 
 
+@pytest.mark.parametrize(("growth", "reserve", "is_worth_it"), [(0, 0, True), (200, 0, False), (0, 32, False)])
+def test_nobody_moves_to_a_worker_that_would_not_let_it_in_yet(growth: int, reserve: int, is_worth_it: bool) -> None:
+    table = TableTop(Settings(readmit_growth=growth), w0=roomy())
+    for n in range(7):
+        table.submit(f"r{n}", [n] * 8, 90)
+    for _ in range(4):
+        table.turn()
+    table.join("w1", PaperWorker(pages=26, page_size=4, max_slots=8))
+    here, there = table.core.workers.values()
+    table.submit("short", [9] * 2, 90)
+    table.turn()
+    assert there.running
+    there.reserve = reserve
+    assert (target(here, here.running[-1], [Place.of(there, table.now)]) is there) == is_worth_it
+
+
 def test_sequences_stay_where_an_operator_wants_pages_swapped_and_nothing_computed_again() -> None:
     table = TableTop(Settings(preempt="swap"), w0=roomy())
     for n in range(12):
