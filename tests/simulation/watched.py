@@ -124,14 +124,33 @@ class WatchedCore(Core):
             if super().plan(worker_id, now) is not None:
                 raise Violation(f"{len(worker.in_flight)} plans are in flight")
             return None
-        running, waiting = list(worker.running), list(self.waiting)
-        if running or waiting or worker.in_flight:
-            self._cover("plan", worker, (*running, *waiting, *worker.swapped, *_ended(worker)))
-        must_swap = self.settings.preempt == "swap" and worker.host.num_available >= sum(len(s.table) for s in running)
         before = Before.of(self, worker)
+        if before.running or before.waiting or worker.in_flight:
+            self._cover("plan", worker, (*before.running, *before.waiting, *before.swapped, *_ended(worker)))
+        num_held = sum(len(s.table) for s in before.running)
+        must_swap = self.settings.preempt == "swap" and worker.host.num_available >= num_held
         plan = super().plan(worker_id, now)
         self._hold(self.diligence.broken(worker, before, plan, now))
-        for sequence in running:
+        self._note_given_up(before, must_swap=must_swap)
+        if plan is None:
+            if len(worker.running) != len(before.running):
+                self._check((worker,))
+            return None
+        self.num_plans += 1
+        if self.tell:
+            self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
+        self._note_seen(plan, before.waiting)
+        if any(new.sequence in before.running for new in plan.new_slots):
+            raise Violation("a sequence is let go and started again by one plan")
+        self._admitted(worker, plan, before, now)
+        self._hold(laws.broken_by_plan(worker, plan))
+        self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}
+        self._check((worker,))
+        return plan
+
+    def _note_given_up(self, before: Before, *, must_swap: bool) -> None:
+        """What became of those that a plan preempted or moved."""
+        for sequence in before.running:
             if sequence.state is not SequenceState.RUNNING:
                 if must_swap and sequence.state is SequenceState.WAITING:
                     raise Violation("a sequence was dropped although swap was demanded and had room")
@@ -143,23 +162,8 @@ class WatchedCore(Core):
             if sequence.state is SequenceState.WAITING:
                 self.num_given_up[sequence.state] += 1
                 self.coverage.seen("swapped sequence let go to another worker")
-        if running and running[0].state is not SequenceState.RUNNING:
+        if before.running and before.running[0].state is not SequenceState.RUNNING:
             raise Violation("the first of all sequences was preempted")
-        if plan is None:
-            if len(worker.running) != len(running):
-                self._check((worker,))
-            return None
-        self.num_plans += 1
-        if self.tell:
-            self.tell(f"plan {plan.step} for {[s.request.spec.id for s in plan.rows]}")
-        self._note_seen(plan, waiting)
-        if any(new.sequence in running for new in plan.new_slots):
-            raise Violation("a sequence is let go and started again by one plan")
-        self._admitted(worker, plan, before, now)
-        self._hold(laws.broken_by_plan(worker, plan))
-        self._named[worker, plan.step] = {page for s, _, _ in laws.rows_of(plan) for page in s.table}
-        self._check((worker,))
-        return plan
 
     def open_masks(self, worker_id: str) -> StepPlan | None:
         plan = super().open_masks(worker_id)
