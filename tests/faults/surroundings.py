@@ -20,6 +20,7 @@ from tests.faults.streams import Load, Tally, some_requests
 WORKERS, STREAMS = 2, 24
 MOST_DELAY_SECONDS = 0.004
 MOST_CARRIED_BYTES = 2000
+MOST_ROUNDS = 20
 
 
 @dataclass
@@ -91,7 +92,7 @@ def full_host_tier(model: Path, folder: Path) -> Outcome:
     with cluster(model, folder, "paper", "--preempt=swap") as made:
         made.start_worker()
 
-        return asyncio.run(under_load(made, some_streams))
+        return asyncio.run(under_load(made, until_both_swapped_and_dropped))
 
 
 async def under_load(made: Cluster, act: Callable[[Load], Awaitable[None]]) -> Outcome:
@@ -103,6 +104,16 @@ async def under_load(made: Cluster, act: Callable[[Load], Awaitable[None]]) -> O
     await streams
     async with AsyncClient(made.address) as client:
         return Outcome(load.tally, (await client.status()).counters)
+
+
+async def until_both_swapped_and_dropped(load: Load) -> None:
+    """Which of them happens first depends on when streams come and go; after many streams both have."""
+    async with AsyncClient(load.address) as client:
+        for _ in range(MOST_ROUNDS):
+            await some_streams(load)
+            counters = (await client.status()).counters
+            if counters.swaps and counters.drops:
+                return
 
 
 async def some_streams(load: Load) -> None:
