@@ -43,10 +43,11 @@ class Told:
 
 def plan_of(core: Core, event: Event) -> StepPlan | None:
     """A result speaks of the oldest plan in flight, or of none; a Nack of any of them, or of the oldest if it got lost."""
-    worker = core.workers.get(event.worker) if isinstance(event, events.StepDone | events.Nack) else None
-    if worker is None or not worker.in_flight or not isinstance(event, events.StepDone | events.Nack):
+    if not isinstance(event, events.StepDone | events.Nack):
         return None
-    first = worker.in_flight[0]
+    worker = core.workers.get(event.worker)
+    in_flight = list(worker.in_flight) if worker is not None else []
+    of_step = next((plan for plan in in_flight if plan.step == event.step), None)
     if isinstance(event, events.StepDone):
-        return first if first.step == event.step else None
-    return None if first.step > event.step else next((p for p in worker.in_flight if p.step == event.step), first)
+        return of_step if of_step is not None and of_step is in_flight[0] else None
+    return of_step or next((plan for plan in in_flight[:1] if plan.step <= event.step), None)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from octavo_scheduler.core.backoff import growth
+from octavo_scheduler.core.backoff import margin
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.placement import ROW_TOKENS, Place, load, saved, serves, uncached
 from octavo_scheduler.core.policy import jumped_by
@@ -58,7 +58,7 @@ class Admission:
                 full.add(tenant)  # so that its shorter ones do not go before this one
                 continue
             is_fresh = is_new(sequence)
-            spare = room - (self.margin(sequence) if self.worker.running else 0)
+            spare = room - (margin(self.worker, sequence) if self.worker.running else 0)
             needed = self.needed(sequence) if self.may_fit(sequence, spare) else room + 1
             if needed > spare or not self._start(sequence):
                 if sequence.overtaken >= most_overtakes:
@@ -102,14 +102,6 @@ class Admission:
             return False
         hit = find_page(worker, sequence, last)
         return hit is not None and hit.pool is worker.device and worker.device.refs[hit.page] > 0
-
-    def margin(self, sequence: Sequence) -> int:
-        """Pages that have to stay free beyond its need, unless it would run alone."""
-        return self.worker.reserve + self.growth(sequence)
-
-    def growth(self, sequence: Sequence) -> int:
-        """Pages that it shall have room to grow into when it comes back."""
-        return 0 if is_new(sequence) else growth(self.worker, sequence)
 
     def has_share(self, sequence: Sequence) -> bool:
         """Whether its tenant stays within its share of the pages even if all its sequences get as long as they may.

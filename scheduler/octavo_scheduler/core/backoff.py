@@ -7,6 +7,7 @@ holds back a sequence that would run alone.
 """
 
 from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.waiting import is_new
 from octavo_scheduler.core.worker import Worker
 
 QUIET_STEPS = 64
@@ -14,12 +15,19 @@ QUIET_STEPS = 64
 
 
 def growth(worker: Worker, sequence: Sequence) -> int:
-    """Pages beyond those of its known tokens."""
+    """Pages beyond those of its known tokens that one that comes back shall have room to grow into."""
+    if is_new(sequence):
+        return 0
     known = len(sequence.tokens)
     ahead = worker.settings.readmit_growth
     if sequence.max_tokens is not None:
         ahead = min(ahead, sequence.longest - 1 - known)
     return worker.num_pages(known + ahead) - worker.num_pages(known)
+
+
+def margin(worker: Worker, sequence: Sequence) -> int:
+    """Pages that have to stay free beyond its need, unless it would run alone."""
+    return worker.reserve + growth(worker, sequence)
 
 
 def reserve_after(worker: Worker, num_preempted_pages: int) -> int:

@@ -140,7 +140,7 @@ class Core:
         plan = worker.in_flight[0]
         if not fits(event, plan, worker.joined.vocab_size):
             return self._nack(events.Nack(event.worker, event.step))
-        worker.note_answer(plan, now)
+        worker.note_answer(now)
         if plan.rows:  # one without any says nothing of whether the worker is well
             worker.num_nacks = 0
             worker.appetite.note_good()

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from octavo_scheduler.core.admission import Admission
+from octavo_scheduler.core.backoff import growth, margin
 from octavo_scheduler.core.core import Core
 from octavo_scheduler.core.draft import Draft
 from octavo_scheduler.core.placement import Place, serves
@@ -134,7 +135,7 @@ class Outlook:
 
     def _margin(self, sequence: Sequence, room: _Room) -> int:
         """What has to stay free beyond its need."""
-        return self.admission.margin(sequence) if room.num_running else 0
+        return margin(self.worker, sequence) if room.num_running else 0
 
     def _needed(self, sequence: Sequence, room: _Room) -> int:
         return self.admission.needed(sequence) - self._num_shared(sequence, room)
@@ -201,8 +202,8 @@ class Outlook:
         numbers = self._pages(room)
         if reserve:
             numbers += f", {reserve} in reserve since sequences were preempted lately"
-        if has_margin and (growth := self.admission.growth(sequence)):
-            needed += f" and {growth} to grow into, since it was preempted"
+        if has_margin and (num_ahead := growth(self.worker, sequence)):
+            needed += f" and {num_ahead} to grow into, since it was preempted"
         return f"needs {needed}, {self.worker.id} can give {max(room.pages - reserve, 0)} ({numbers})"
 
     def _pages(self, room: _Room) -> str:

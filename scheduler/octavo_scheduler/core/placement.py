@@ -14,7 +14,7 @@ it to the other worker, and that one lets it in (`has_room`), so that none is le
 
 from typing import NamedTuple
 
-from octavo_scheduler.core.backoff import growth
+from octavo_scheduler.core.backoff import margin
 from octavo_scheduler.core.policy import warmth
 from octavo_scheduler.core.request import Sequence
 from octavo_scheduler.core.states import SequenceState
@@ -68,9 +68,9 @@ def saved(worker: Worker, load: int, num_uncached: int, place: Place, num_uncach
 
 
 def has_room(place: Place, sequence: Sequence) -> bool:
-    """Whether a sequence that has started would be let in there, and could go on for a while."""
+    """Whether a sequence would be let in there, and could go on for a while."""
     worker, num_tokens = place.worker, len(sequence.tokens)
-    let_in = worker.num_pages(num_tokens) + (worker.reserve + growth(worker, sequence) if worker.running else 0)
+    let_in = worker.num_pages(num_tokens) + (margin(worker, sequence) if worker.running else 0)
     return place.room >= max(let_in, worker.num_pages(num_tokens + ROW_TOKENS)) * worker.page_size
 
 

@@ -58,7 +58,7 @@ class Worker:
     freed_slots: list[int] = field(default_factory=list)
     answered_at: float = 0.0
     step_seconds: float = 0.0
-    """What the last step took, from when its plan was made or the one before it was answered."""
+    """What the last step took."""
     num_nacks: int = 0
     """Failed steps since the last good one."""
     masks_may_follow: bool = False
@@ -91,16 +91,19 @@ class Worker:
         self.copy_rate = copy_rate or self.copy_rate
         self.prefill_rate = prefill_rate or self.prefill_rate
 
-    def note_answer(self, plan: StepPlan, now: float) -> None:
+    def note_answer(self, now: float) -> None:
         """The oldest plan in flight is done."""
-        self.in_flight.popleft()
-        self.acked = plan.step
-        self.step_seconds = now - max(plan.made_at, self.answered_at)
+        self.step_seconds = self._seconds(now)
+        self.acked = self.in_flight.popleft().step
         self.answered_at = now
 
     def answers_in(self, now: float) -> float:
         """Seconds until the oldest plan in flight is done, about: what the last one took, or what it has taken already."""
-        return max(self.step_seconds, now - max(self.in_flight[0].made_at, self.answered_at))
+        return max(self.step_seconds, self._seconds(now))
+
+    def _seconds(self, now: float) -> float:
+        """What the oldest plan in flight has taken so far, from when it was made or the one before it was answered."""
+        return now - max(self.in_flight[0].made_at, self.answered_at)
 
     def move(self, by: WorkerMove) -> None:
         self.state = move(WORKER_MOVES, self.state, by)
