@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from octavo.v1 import step_pb2
 from octavo_scheduler.core import Core, events
 from octavo_scheduler.core.events import Output
-from octavo_scheduler.core.states import WorkerState
+from octavo_scheduler.core.request import Sequence
+from octavo_scheduler.core.states import SequenceState, WorkerState
+from octavo_scheduler.core.worker import Worker
 
 from tests.simulation.coverage import EARLY_RESULT, STEP_FAULTS
 from tests.simulation.paper import Paper
@@ -24,6 +26,10 @@ STORM = 80
 EARLY_RATE = 0.3
 """Of plans without masks, in seeds in which they are answered too early."""
 NEVER_WELCOME = ("other protocol refused", "absurd pool refused")
+
+
+def has_ended_in_flight(worker: Worker) -> bool:
+    return any(sequence.state is SequenceState.DONE for plan in worker.in_flight for sequence in plan.rows)
 
 
 class Intruder(Station):
@@ -99,14 +105,26 @@ class Faults:
             if self._do[kind](kind):
                 self._world.note_fault(kind)
 
-    def strike_swapped(self) -> None:
-        """Sequences are swapped out for a short while only: what may happen to them is made to happen then."""
+    def strike_fleeting(self) -> None:
+        """Sequences are swapped out, or have ended with a row in flight, for a short while only: what may happen to them is
+        made to happen then."""
         world, draw = self._world, self._draw
-        swapped = [sequence for worker in world.core.workers.values() for sequence in worker.swapped]
-        if not swapped or draw.random() > 0.05:
+        if draw.random() > 0.05:
             return
-        sequence = draw.choice(swapped)
-        name = sequence.request.spec.id
+        workers = list(world.core.workers.values())
+        if swapped := [sequence for worker in workers for sequence in worker.swapped]:
+            self._strike_swapped(draw.choice(swapped))
+        busy = [
+            worker
+            for worker in workers
+            if world.stations[worker.id] is not world.survivor
+            and (worker.swapped or (draw.random() < 0.2 and has_ended_in_flight(worker)))
+        ]
+        if busy and draw.random() < 0.4:
+            self._drain_station(world.stations[draw.choice(busy).id])
+
+    def _strike_swapped(self, sequence: Sequence) -> None:
+        world, draw, name = self._world, self._draw, sequence.request.spec.id
         match draw.randrange(4):
             case 0:
                 world.cancel(name)
@@ -114,8 +132,6 @@ class Faults:
                 world.stop(name, sequence.branch, draw.randint(0, sequence.num_generated))
             case 2:
                 self._post("prefixes flushed")
-            case 3 if sequence.worker is not None:
-                self._drain_station(world.stations[sequence.worker.id])
 
     def of_step(self, station: Station, plan: step_pb2.StepPlan) -> str | None:
         """The fault that a step meets, if any. Before it, a result of a former stay may come in late."""

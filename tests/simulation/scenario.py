@@ -41,7 +41,11 @@ class Scenario:
     survivor: Paper
     others: list[Paper]
     survivor_joins_at: float
+    row_tokens: int
+    """What a sequence adds to a worker's load: few tokens, as sequences are short."""
     others_join_at: float
+    steps_until_others_join: int
+    """At most: as soon as a sequence lies swapped out, they do."""
     is_roomy: bool
     """Long answers, and workers with room for them all that come when many run, or lie swapped out: then some move."""
     is_flood: bool
@@ -83,7 +87,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         settings = replace(settings, max_tenant_share=1.0)
     if is_roomy:
         settings = replace(
-            settings, max_num_seqs=256, max_step_tokens=64, preempt=draw.choice(("auto", "drop", "swap"))
+            settings, max_num_seqs=256, max_step_tokens=64, preempt=draw.choice(("auto", "auto", "swap"))
         )
     if is_flood:
         settings = replace(settings, max_wait_seconds=0.0, max_overtakes=draw.choice((0, 1, 4)))
@@ -93,6 +97,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     others = [draw_paper(draw, holds=0, has_masks=has_masks and draw.random() < 0.75) for _ in range(num_others)]
     if is_roomy:
         make_roomy(survivor, pages=draw.choice((256, 24)))
+        settings = replace(settings, copy_bytes_per_second=draw.choice((1e5, 1e6, 1e7)))
         for paper in others:
             make_roomy(paper, pages=256)
     if is_flood:
@@ -113,6 +118,8 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         others=others,
         survivor_joins_at=0.0 if is_roomy else draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         others_join_at=step_seconds * draw.choice((5, 20)) if is_roomy else 0.0,
+        row_tokens=draw.choice((4, 12)) if is_roomy else 4,
+        steps_until_others_join=draw.choice((0, 100)) if is_roomy else 0,
         is_roomy=is_roomy,
         is_flood=is_flood,
         tenants=("",) if is_alike else ("", "a", "b"),
@@ -200,7 +207,9 @@ class Arrivals:
     def request(self, arrives_at: float) -> RequestSpec:
         draw, scenario = self._draw, self._scenario
         self._num_asked += 1
-        num_prompt = draw.randint(1, draw.choice((4, 4, 4, 12)) if scenario.is_roomy else scenario.longest - 1)
+        num_prompt = draw.randint(
+            1, draw.choice((4, 4, 12, scenario.longest - 8)) if scenario.is_roomy else scenario.longest - 1
+        )
         num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]

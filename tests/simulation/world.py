@@ -35,9 +35,10 @@ STEPS_PER_TOKEN = 4
 """Steps that a token may take, one request at a time: every second one may belong to a suspect, others are lost to
 preemptions and to the last failures."""
 LEAST_EVENTS, MOST_EVENTS = 300, 100_000
-ROW_TOKENS = 4
 MOST_LIVE = 6
 """Requests alive when no more are made."""
+MOST_LEFT = 2
+"""Requests that go on where, in the end, most callers hang up."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class World:
 
     def _set_up(self) -> None:
         scenario, timeline = self.scenario, self.timeline
-        for number, paper in enumerate(scenario.others):
-            timeline.at(scenario.others_join_at, self.add_station(f"w{number}", paper).dial)
+        others = [self.add_station(f"w{number}", paper) for number, paper in enumerate(scenario.others)]
+        timeline.at(scenario.others_join_at, lambda: self._bring(others, scenario.steps_until_others_join))
         timeline.at(scenario.survivor_joins_at, self._bring_survivor)
         self._ask()
 
@@ -108,8 +109,8 @@ class World:
         # A simulation has few tenants; those that went shall be forgotten all the same. And its sequences are short.
         with (
             patch.object(policy, "MOST_IDLE_ACCOUNTS", 0),
-            patch.object(placement, "ROW_TOKENS", ROW_TOKENS),
-            patch.object(admission, "ROW_TOKENS", ROW_TOKENS),
+            patch.object(placement, "ROW_TOKENS", self.scenario.row_tokens),
+            patch.object(admission, "ROW_TOKENS", self.scenario.row_tokens),
         ):
             self.loop.run()
         return Outcome(self.seed, self.num_events, self.core.num_plans, self.timeline.now)
@@ -153,6 +154,14 @@ class World:
             self.survivor.dial()
         if self.is_calm:
             self.timeline.after(RESTART_SECONDS, self._bring_survivor)
+
+    def _bring(self, others: list[Station], patience: int) -> None:
+        """So many steps are waited for a sequence that lies swapped out while nobody waits: it may move then."""
+        if patience and (self.core.waiting or not any(worker.swapped for worker in self.core.workers.values())):
+            self.timeline.after(self.scenario.step_seconds, lambda: self._bring(others, patience - 1))
+            return
+        for station in others:
+            station.dial()
 
     def _capacities(self) -> set[int]:
         return {self.scenario.capacity(station.paper) for station in self.stations.values()}
@@ -258,6 +267,9 @@ class World:
         """From here on nothing goes wrong any more; what did go wrong has to be noticed and mended."""
         self.is_calm = self.network.is_calm = True
         self._bring_survivor()
+        if not self.is_liveness and self._draw.random() < 0.5:
+            for spec in self._unended()[MOST_LEFT:]:
+                self.cancel(spec.id)
         for station in self.stations.values():
             if station is not self.survivor and (self.is_liveness or self._draw.random() < 0.3):
                 station.kill()
@@ -297,7 +309,7 @@ class World:
             self._faults.strike()
             self._next_strike = self.num_events + self._draw.expovariate(1 / self.scenario.fault_interval)
         if self.scenario.has_ends and not self.is_calm:
-            self._faults.strike_swapped()
+            self._faults.strike_fleeting()
         if self.is_calm:
             if not self.oracle.live and self._is_idle():
                 self._finish()
