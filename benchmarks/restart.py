@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,23 +24,23 @@ from octavo_client.errors import RequestError
 from octavo_client.results import Delta, End, Start
 
 from tests.doubles.tiny_model import make_tiny_model
+from tests.patience import until
 
 STREAMS, WORKERS = 50, 4
 ANSWER_TOKENS = 400
 KILL_AFTER_TOKENS = 40
 """Of every stream."""
-PATIENCE_SECONDS = 120.0
 
 
 class Cluster:
     """One scheduler and some workers as processes, at addresses that stay the same."""
 
-    def __init__(self, folder: Path, lifeline: Lifeline, num_workers: int) -> None:
+    def __init__(self, folder: Path, lifeline: Lifeline, num_workers: int, scheduler_flags: list[str]) -> None:
         self._folder, self._lifeline = folder, lifeline
         self._model = make_tiny_model(folder / "tiny")
         self._starts = 0
         self.address = f"unix:{folder}/grpc"
-        self.scheduler_flags: list[str] = []
+        self.scheduler_flags = scheduler_flags
         self.num_workers = num_workers
         self.scheduler = self.start_scheduler()
         self.workers = [self._start_worker(f"w{number}") for number in range(num_workers)]
@@ -66,15 +66,13 @@ class Cluster:
 
     async def until_joined(self, client: AsyncClient) -> None:
         """All workers are with the scheduler that runs now."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                if len((await client.status(timeout=1)).workers) == self.num_workers:
-                    return
-            except RequestError:
-                pass
-            await asyncio.sleep(0.02)
-        raise AssertionError("the workers do not come")
+
+        async def have_joined() -> bool:
+            with suppress(RequestError):
+                return len((await client.status(timeout=1)).workers) == self.num_workers
+            return False
+
+        await until(have_joined, "the workers do not come")
 
     def end(self) -> None:
         for child in (self.scheduler, *self.workers):
@@ -82,10 +80,10 @@ class Cluster:
 
 
 @contextmanager
-def cluster(num_workers: int) -> Iterator[Cluster]:
+def cluster(num_workers: int, scheduler_flags: list[str]) -> Iterator[Cluster]:
     lifeline = Lifeline()
     with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
-        made = Cluster(Path(folder), lifeline, num_workers)
+        made = Cluster(Path(folder), lifeline, num_workers, scheduler_flags)
         try:
             yield made
         finally:
@@ -165,20 +163,12 @@ async def measure(made: Cluster, num_streams: int, by: int) -> dict[str, Any]:
     }
 
 
-async def until(condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("it does not come about")
-        await asyncio.sleep(0.01)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=STREAMS)
     parser.add_argument("--workers", type=int, default=WORKERS)
     options = parser.parse_args()
-    with cluster(options.workers) as made:
+    with cluster(options.workers, []) as made:
         figures = asyncio.run(measure(made, options.streams, signal.SIGKILL))
     print(json.dumps({"target": "restart-check", **figures}))
     return 0

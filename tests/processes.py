@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-PATIENCE = 60  # seconds
+from tests.patience import PATIENCE
 
 
 @contextmanager

@@ -87,12 +87,12 @@ def test_the_page_shows_the_table() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(read()), "run python -m benchmarks.static_gpu --write"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)  # kernels times targets: minutes, and half an hour on no machine
 def test_every_kernel_compiles_for_every_target_as_the_table_says() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(ROOT / ".cache" / "triton")
     command = [sys.executable, "-m", "benchmarks.static_gpu"]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     counts = json.loads(result.stdout)
     assert counts["kernels"] == len(read())

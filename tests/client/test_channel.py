@@ -12,6 +12,7 @@ from octavo_client.addresses import is_local
 from octavo_client.channel import OPTIONS, call_metadata
 
 from tests.doubles.inference_server import InferenceServer
+from tests.patience import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ async def test_a_call_carries_token_and_trusts_only_the_ca_file(tmp_path: Path) 
             await client.generate("one")
     async with AsyncClient(server.address, token_file=tmp_path / "token") as client:
         with pytest.raises(errors.Unavailable):  # plain text to a TLS port
-            await client.list_models(timeout=20)
+            await client.list_models(timeout=PATIENCE)
     await server.stop()
 
 

@@ -16,6 +16,7 @@ from octavo_client.local import LocalServer
 
 from tests.client.programs import JOINED, SCHEDULER, WORKER
 from tests.doubles.inference_server import InferenceServer
+from tests.patience import PATIENCE
 from tests.processes import launched
 
 
@@ -157,7 +158,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(local_server: LocalServer)
         while not said.endswith("HANG "):
             said += chat.stdout.read(1)
         chat.send_signal(signal.SIGINT)
-        out, _ = chat.communicate("hello\n/quit\n", timeout=30)
+        out, _ = chat.communicate("hello\n/quit\n", timeout=PATIENCE)
     assert out == " [stopped]\n> HELLO \n> "
     assert chat.returncode == 0
 
@@ -169,7 +170,7 @@ def test_ctrl_c_pressed_twice_ends_a_completion_without_a_traceback(local_server
         assert complete.stdout.read(4) == "HANG"
         complete.send_signal(signal.SIGINT)
         complete.send_signal(signal.SIGINT)
-        _, err = complete.communicate(timeout=30)
+        _, err = complete.communicate(timeout=PATIENCE)
     assert (complete.returncode, err) == (130, "")
 
 

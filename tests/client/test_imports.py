@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+from tests.patience import PATIENCE
+
 IMPORT_ALL = """
 import sys
 import octavo_client, octavo_client.cli
@@ -15,5 +17,7 @@ def test_the_client_pulls_in_neither_torch_nor_the_other_packages() -> None:
 
 def test_a_program_that_forgets_to_close_its_client_ends_quietly() -> None:
     script = "from octavo_client import Client; Client('unix:/nowhere/a.sock')"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stderr) == (0, "")

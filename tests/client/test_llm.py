@@ -12,6 +12,7 @@ from octavo_client.local import Programs
 from octavo_client.results import RequestOutput, Timings, Usage
 
 from tests.client.programs import SCHEDULER, WORKER
+from tests.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,9 @@ print(*(child.pid for child in llm._server.children))
 
 def test_a_program_that_forgets_the_shutdown_ends_quietly_and_its_processes_with_it() -> None:
     script = FORGETFUL.format(scheduler=SCHEDULER, worker=WORKER)
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.returncode, done.stderr) == (0, "")
     text, pids = done.stdout.splitlines()
     assert text == "ONE "

@@ -14,6 +14,7 @@ from octavo_client.local import LocalServer, Programs
 from octavo_client.sync import Client
 
 from tests.client.programs import JOINED, SCHEDULER, WORKER
+from tests.patience import PATIENCE
 
 NEVER_SERVING = (*SCHEDULER, "--not-serving")
 
@@ -29,7 +30,7 @@ def wait_for_end(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], 30)[0])
+        return bool(select.select([descriptor], [], [], PATIENCE)[0])
     finally:
         os.close(descriptor)
 

@@ -9,6 +9,7 @@ from octavo_client import AsyncClient, Client, SamplingParams, errors, results, 
 from octavo_client.local import LocalServer
 
 from tests.doubles.inference_server import SEED, InferenceServer
+from tests.patience import PATIENCE
 
 WORDS = "one three five seven"
 
@@ -89,7 +90,7 @@ async def test_leaving_a_resumed_stream_cancels_the_call(server: InferenceServer
     async with AsyncClient(server.address, resume=True) as client:
         async with aclosing(client.stream("hang", request_id="left")) as events:
             await anext(events)
-        assert await asyncio.wait_for(server.cancelled.get(), 5) == "left"
+        assert await asyncio.wait_for(server.cancelled.get(), PATIENCE) == "left"
 
 
 def test_text_that_was_held_back_until_the_end_is_taken_once() -> None:

@@ -9,6 +9,8 @@ import pytest
 from octavo_client import Client, errors, results
 from octavo_client.local import LocalServer
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 def client(local_server: LocalServer) -> Iterator[Client]:
@@ -77,4 +79,4 @@ next(events), next(events)
     words = [sys.executable, "-c", program]
     several = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     for process in several:  # at once, so that they are slow enough to meet the end half-way
-        assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
+        assert (process.communicate(timeout=PATIENCE)[1], process.returncode) == ("", 0)

@@ -13,7 +13,8 @@ from octavo_scheduler.keys import make_keys
 from tests.deploy import caller
 from tests.deploy.hosts import Host, can_make_hosts, hosts
 from tests.doubles.tiny_model import make_tiny_model
-from tests.processes import PATIENCE, module, running
+from tests.patience import PATIENCE
+from tests.processes import module, running
 
 pytestmark = pytest.mark.skipif(not can_make_hosts(), reason="network namespaces take root and iproute2")
 POOL = ("--dtype=float32", "--pages=800", "--threads=1")

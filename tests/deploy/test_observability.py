@@ -20,6 +20,7 @@ from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker
 from tests.doubles.tiny_model import make_tiny_model
 from tests.layout.tree import ROOT
+from tests.patience import PATIENCE
 
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "octavo.json"
@@ -108,7 +109,7 @@ async def test_prometheus_answers_every_question_of_the_dashboard(service: Paper
             answers[each] = await asyncio.to_thread(query, port, filled)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
     assert {answer["status"] for answer in answers.values()} == {"success"}
     empty = [each for each, answer in answers.items() if not answer["data"]["result"]]
     assert empty == ['octavo_device_memory_bytes{instance=~"$instance"}'], "paper has no device"

@@ -18,6 +18,7 @@ from tests.deploy.compose import resolve
 from tests.deploy.images import ROOT, build, copy_context, environment_stage, install_lines, read_stages
 from tests.deploy.rehearsal import Rehearsal, free_port
 from tests.doubles.tiny_model import make_tiny_model
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.timeout(1500)  # installs torch
 
@@ -118,7 +119,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_client_with_certificate_and_token_gets_an_answer(rehearsal: Rehearsal, address: str) -> None:
     with rehearsal.channel(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        answer = stub.Generate(tiny_request(), timeout=60, metadata=rehearsal.client_metadata())
+        answer = stub.Generate(tiny_request(), timeout=PATIENCE, metadata=rehearsal.client_metadata())
     assert answer.usage.completion_tokens == 8
 
 
@@ -137,7 +138,7 @@ def test_a_client_without_the_token_is_turned_away(rehearsal: Rehearsal, address
     with rehearsal.channel(address) as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Generate(tiny_request(), timeout=60)
+            stub.Generate(tiny_request(), timeout=PATIENCE)
     assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from octavo_scheduler.server import Scheduler
 
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import PaperWorker
+from tests.patience import PATIENCE, until
 
 
 class PaperService:
@@ -33,7 +34,7 @@ class PaperService:
         self.process = PaperProcess(scheduler.link.address, worker, name="w0", before_result=self._wait)
 
     def _wait(self, plan: step_pb2.StepPlan) -> None:
-        self.is_open.wait(30)
+        self.is_open.wait(PATIENCE)
 
     def ask(self, name: str, prompt: list[int], max_tokens: int = 8, tenant: str = "") -> "asyncio.Task[list[int]]":
         """Asks for an answer under this request_id; the task brings its token ids."""
@@ -47,13 +48,6 @@ class PaperService:
 
         return asyncio.create_task(answer())
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        for _ in range(1000):
-            if condition():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError("it does not come about")
-
     async def ask_in_one_plan(self, *asked: tuple[str, list[int]]) -> "list[asyncio.Task[list[int]]]":
         """Asks for these answers, in this order. All that fit begin with the same plan, whose result the worker keeps.
 
@@ -65,9 +59,9 @@ class PaperService:
         have_tenants = len({name for name, _ in asked}) < len(asked)
         for number, (name, prompt) in enumerate(asked):
             tasks.append(self.ask(name, prompt, tenant=str(number) if have_tenants else ""))
-            await self.until(lambda: len(requests) == len(tasks))
+            await until(lambda: len(requests) == len(tasks))
         await self.client.resume_worker("w0")
-        await self.until(lambda: bool(self.scheduler.loop.core.workers["w0"].running))
+        await until(lambda: bool(self.scheduler.loop.core.workers["w0"].running))
         return tasks
 
 
@@ -83,7 +77,7 @@ async def paper_service(
     await scheduler.start()
     async with AsyncClient(scheduler.address) as client, grpc.aio.insecure_channel(scheduler.address) as channel:
         service = PaperService(scheduler, client, channel, worker)
-        await service.until(lambda: "w0" in scheduler.loop.core.workers)
+        await until(lambda: "w0" in scheduler.loop.core.workers)
         yield service
         service.is_open.set()
     await scheduler.stop(grace=0)

@@ -18,8 +18,9 @@ from octavo_worker.group.shard import Shard
 from octavo_worker.runner import Runner, build_runner
 from torch import Tensor
 
+from tests.patience import PATIENCE
+
 T = TypeVar("T")
-PATIENCE = 60  # seconds until a rank that waits for another gives up
 
 
 class Table:

@@ -11,11 +11,12 @@ from octavo_client import Client, SamplingParams
 
 from tests.doubles.tiny_model import make_tiny_model
 from tests.models import smollm2
+from tests.patience import PATIENCE
 from tests.processes import module, running, wait_until_serving
 
 
 def ends(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return done.returncode, done.stderr
 
 

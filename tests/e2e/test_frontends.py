@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,8 @@ from octavo_scheduler.frontend.wire import stay_of
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
 from tests.doubles.tiny_model import make_tiny_model
+from tests.patience import PATIENCE, until
 from tests.processes import module, running
-
-PATIENCE = 30.0
 
 
 @dataclass
@@ -114,15 +113,6 @@ async def doors(served: Served) -> AsyncIterator[list[Door]]:
             door = Door(await stack.enter_async_context(grpc.aio.insecure_channel(served.address, options=options)))
             found[(await door.stay()).partition(".")[0]] = door
         yield [found["f0"], found["f1"]]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        found = condition()
-        if await found if asyncio.iscoroutine(found) else found:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it does not come about")
 
 
 async def outcomes(door: Door) -> dict[str, int]:

@@ -13,14 +13,15 @@ from octavo_client import AsyncClient, SamplingParams
 from octavo_client.errors import Unavailable
 from octavo_client.results import Delta
 
-from benchmarks.restart import Cluster, cluster, measure, until
+from benchmarks.restart import Cluster, cluster, measure
+from tests.patience import PATIENCE, until
 
 SERVICE = "octavo.v1.InferenceService"
 
 
 @pytest.fixture
 def made() -> Iterator[Cluster]:
-    with cluster(num_workers=2) as made:
+    with cluster(2, ["--grace", str(PATIENCE)]) as made:
         yield made
 
 

@@ -8,6 +8,7 @@ from octavo_client import AsyncClient, SamplingParams
 from octavo_client.results import Delta, End, RequestOutput
 
 from tests.doubles.tiny_model import make_tiny_model
+from tests.patience import until
 from tests.processes import serving
 
 POOL = ("--page-size=16", "--pages=120", "--host-pages=60", "--max-slots=32", "--invariant")
@@ -30,13 +31,16 @@ def params(number: int, max_tokens: int = 60) -> SamplingParams:
 
 async def assert_nothing_is_left(client: AsyncClient) -> None:
     """After the last result no page is held or fenced on either tier and every map is empty."""
-    for _ in range(200):
+
+    async def is_idle() -> bool:
         status = await client.status()
         (worker,) = status.workers
-        pages = worker.device
-        if not status.live_requests and pages.free + pages.cached == pages.total and not worker.plans_in_flight:
-            break
-        await asyncio.sleep(0.02)
+        is_free = worker.device.free + worker.device.cached == worker.device.total
+        return is_free and not status.live_requests and not worker.plans_in_flight
+
+    await until(is_idle)
+    status = await client.status()
+    (worker,) = status.workers
     assert worker.host.free + worker.host.cached == worker.host.total
     assert (worker.device.held, worker.device.fenced, worker.host.held, worker.host.fenced) == (0, 0, 0, 0)
     assert (worker.running, worker.swapped, status.waiting, status.live_requests) == (0, 0, 0, 0)

@@ -15,7 +15,8 @@ from octavo_client.results import Delta
 
 from tests.doubles.tiny_model import make_tiny_model
 from tests.equality.reference import NEAR_TIE, Answer, Reference, compare
-from tests.processes import PATIENCE, launched, module, running, serving
+from tests.patience import PATIENCE
+from tests.processes import launched, module, running, serving
 
 PROMPTS = [[(number * 31 + 7 * n) % 256 + 3 for n in range(5 + number % 40)] for number in range(20)]
 NUM_TOKENS = 40

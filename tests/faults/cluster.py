@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from tests.patience import PATIENCE
 from tests.processes import module
 
 GONE = re.compile(r"worker (\S+) is gone: (.*)")
@@ -99,7 +100,7 @@ class Cluster:
             finish(self.workers.pop(name))
         return ended
 
-    def gone(self, name: str, since: float, seconds: float = 30.0) -> tuple[float, str] | None:
+    def gone(self, name: str, since: float, seconds: float = PATIENCE) -> tuple[float, str] | None:
         """When the scheduler noticed that a worker is gone, in seconds since `since`, and why."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:

@@ -17,10 +17,10 @@ from octavo_client import AsyncClient
 
 from tests.faults.cluster import Cluster, cluster, finish
 from tests.faults.streams import Load, Tally, some_requests
+from tests.patience import PATIENCE, until
 
 WORKERS, STREAMS = 3, 12
 WAYS = tuple(product(("signal", "administrator"), ("replacement first", "replacement after")))
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -84,13 +84,13 @@ async def replace_the_oldest(
     name = next(iter(made.workers))
     if order == "replacement first":
         await asyncio.to_thread(made.start_worker, version)
-    await until(admin, name, is_busy=True)
+    await until(lambda: is_busy(admin, name), f"{name} gets nothing to do")
     process, began = made.workers.pop(name), time.monotonic()
     if told == "administrator":
         await admin.drain_worker(name)
-        await until(admin, name, is_busy=False)
+        await until(lambda: is_idle(admin, name), f"{name} has work without end")
     os.kill(process.pid, signal.SIGTERM)
-    outcome.exit_codes[await asyncio.to_thread(process.wait, PATIENCE_SECONDS)] += 1
+    outcome.exit_codes[await asyncio.to_thread(process.wait, PATIENCE)] += 1
     outcome.seconds.append(time.monotonic() - began)
     outcome.ways[f"{told}, {order}"] += 1
     finish(process)
@@ -98,12 +98,11 @@ async def replace_the_oldest(
         await asyncio.to_thread(made.start_worker, version)
 
 
-async def until(admin: AsyncClient, name: str, *, is_busy: bool) -> None:
-    """A worker has sequences, or has none any more."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        [worker] = [each for each in (await admin.status()).workers if each.worker_id == name]
-        if bool(worker.running or worker.swapped) is is_busy:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"{name} {'gets nothing to do' if is_busy else 'has work without end'}")
+async def is_busy(admin: AsyncClient, name: str) -> bool:
+    """Whether a worker has sequences."""
+    [worker] = [each for each in (await admin.status()).workers if each.worker_id == name]
+    return bool(worker.running or worker.swapped)
+
+
+async def is_idle(admin: AsyncClient, name: str) -> bool:
+    return not await is_busy(admin, name)

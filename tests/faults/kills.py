@@ -11,6 +11,7 @@ from typing import Any
 from tests.faults.cluster import Cluster, cluster
 from tests.faults.streams import Load, Tally, some_requests
 from tests.faults.worker import PHASES
+from tests.patience import until
 
 WORKERS, STREAMS = 3, 12
 
@@ -68,8 +69,4 @@ async def under_load(made: Cluster, count: int) -> Outcome:
 
 async def killed(made: Cluster, names: set[str]) -> None:
     """Until a worker that was doomed has killed itself."""
-    for _ in range(6000):
-        if names.intersection(made.reap()):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("a worker that was doomed lives on")
+    await until(lambda: names.intersection(made.reap()), "a worker that was doomed lives on")

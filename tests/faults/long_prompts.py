@@ -23,6 +23,7 @@ from octavo.v1 import inference_pb2_grpc
 from octavo_client.local import LocalServer, Programs
 from tokenizers import Tokenizer
 
+from tests.patience import PATIENCE
 from tests.processes import module
 
 TOKENS, ANSWER_TOKENS = 50_000, 4
@@ -76,7 +77,7 @@ class Health:
 
     def ask(self) -> None:
         began = time.perf_counter()
-        answer = self.stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
+        answer = self.stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         self.seconds.append(time.perf_counter() - began)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 

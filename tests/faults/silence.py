@@ -14,6 +14,7 @@ from octavo_client import AsyncClient
 
 from tests.faults.cluster import Cluster, cluster
 from tests.faults.streams import Load, Tally, some_requests
+from tests.patience import until
 
 STREAMS = 12
 WARM_SECONDS = 1.0
@@ -69,13 +70,13 @@ class Proxy:
 async def busy(load: Load, made: Cluster, name: str) -> None:
     """Until a worker has rows in flight, and its steps are known."""
     async with AsyncClient(load.address) as client:
-        for _ in range(1000):
+
+        async def is_busy() -> bool:
             workers = (await client.status()).workers
-            if any(each.worker_id == name and each.running for each in workers) and load.tally.ended > STREAMS:
-                await asyncio.sleep(WARM_SECONDS)
-                return
-            await asyncio.sleep(0.01)
-    raise AssertionError(f"{name} has nothing to do")
+            return any(each.worker_id == name and each.running for each in workers) and load.tally.ended > STREAMS
+
+        await until(is_busy, f"{name} has nothing to do")
+        await asyncio.sleep(WARM_SECONDS)
 
 
 Round = Callable[[Cluster, Load], Awaitable[float | None]]

@@ -30,6 +30,7 @@ from tests.faults.cluster import Cluster, finish
 from tests.faults.malformed import malformed
 from tests.faults.scheduler import SAYS
 from tests.faults.streams import Asked, some_requests
+from tests.patience import PATIENCE
 
 WIDTH, WORKERS = 24, 3
 CANCELLED, LATE, MALFORMED = 20, 5, 2
@@ -38,7 +39,6 @@ REQUESTS_PER_KILL = 1000
 LONG_TOKENS = 300
 """Of an answer that nobody waits for: paper takes more than half a second for it."""
 MOST_LATE_SECONDS = 0.06
-PATIENCE_SECONDS = 20.0
 MOST_LOOKS = 10
 LEAVING_SECONDS = 0.2
 """Until a connection that was closed here is closed there too."""
@@ -222,7 +222,7 @@ class Soak:
         assert self.made.scheduler is not None
         seen = len(self.made.lines)
         os.kill(self.made.scheduler.pid, signal.SIGUSR1)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (said := [line for _, line in self.made.lines[seen:] if line.startswith(SAYS)]):
             assert time.monotonic() < deadline, "the scheduler does not say what it holds"
             time.sleep(0.01)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from octavo_client import AsyncClient, SamplingParams
 from octavo_client.results import Delta, End
 
+from tests.patience import PATIENCE
+
 Answer = list[list[int]]  # of each branch
 
 
@@ -65,7 +67,7 @@ async def ask(client: AsyncClient, asked: Asked, tally: Tally) -> Answer:
     """One stream; how its tokens lie is checked as they come."""
     found: Answer = [[] for _ in range(asked.n)]
     has_ended = False
-    async for event in client.stream({"prompt_token_ids": list(asked.prompt)}, asked.params, timeout=120):
+    async for event in client.stream({"prompt_token_ids": list(asked.prompt)}, asked.params, timeout=PATIENCE):
         if isinstance(event, Delta):
             if event.first_index != len(found[event.index]):
                 tally.duplicated += 1

@@ -19,6 +19,7 @@ from tests.faults.cluster import Cluster, cluster
 from tests.faults.ills import MARK
 from tests.faults.streams import Answer, Asked, Tally, ask, check, some_requests
 from tests.faults.worker import PHASES
+from tests.patience import PATIENCE
 
 SERVICE = "octavo.v1.InferenceService"
 MARKED = Asked((MARK, *range(3, 60)), seed=1, temperature=0.0, n=1, max_tokens=8)
@@ -38,7 +39,7 @@ class Health:
 
     async def until(self, is_serving: bool) -> None:
         wanted = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while (await self.watch.read()).status != wanted:
                 pass
 

@@ -12,6 +12,7 @@ from octavo_scheduler.keys import main as make_keys
 
 from tests.doubles.tiny_model import make_tiny_model
 from tests.models import smollm2
+from tests.patience import PATIENCE
 from tests.processes import module, running, serving, wait_until_serving
 
 PROMPT = "Who folds a sheet into sixteen pages?"
@@ -41,7 +42,7 @@ class Server:
     def status(self) -> admin_pb2.GetStatusResponse:
         with grpc.insecure_channel(self.address) as channel:
             admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
-            status: admin_pb2.GetStatusResponse = admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=60)
+            status: admin_pb2.GetStatusResponse = admin.GetStatus(admin_pb2.GetStatusRequest(), timeout=PATIENCE)
         return status
 
     def drain(self) -> None:
@@ -53,7 +54,7 @@ class Server:
 
     def _order(self, method: str, request: object) -> None:
         with grpc.insecure_channel(self.address) as channel:
-            getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=60)
+            getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +83,7 @@ def expected(address: str) -> str:
     request.options.stopping.max_tokens = MAX_TOKENS
     with grpc.insecure_channel(address) as channel:
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
-        answer: inference_pb2.GenerateResponse = stub.Generate(request, timeout=60)
+        answer: inference_pb2.GenerateResponse = stub.Generate(request, timeout=PATIENCE)
     assert answer.usage.completion_tokens > 0
     return answer.completions[0].text
 

@@ -21,6 +21,7 @@ from tests.foreign.test_buf_curl import GENERATE, buf_curl, text_of
 from tests.foreign.test_languages import until_idle
 from tests.foreign.test_openai import free_ports
 from tests.layout.tree import ROOT
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.on_demand
 
@@ -52,7 +53,7 @@ def envoy(name: str, ports: Mapping[int, int], folder: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def test_a_browser_that_leaves_its_stream_frees_the_pages(web: str, server: Serv
     headers = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1"}
     framed = b"\0" + len(data).to_bytes(4, "big") + data
     request = urllib.request.Request(f"{web}/GenerateStream", data=framed, headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         assert len(answer.read(64)) == 64
     assert until_idle(server) == cancelled + 1
     note("gRPC-Web through Envoy", VERSION, "cancel")
@@ -143,6 +144,6 @@ def test_the_door_adds_tls_and_token_for_a_client_that_has_neither(
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
-        answer: pb.GenerateResponse = stub.Generate(asked, timeout=60, wait_for_ready=True)
+        answer: pb.GenerateResponse = stub.Generate(asked, timeout=PATIENCE, wait_for_ready=True)
     assert answer.completions[0].text == expected
     note("gRPC-Web through Envoy", VERSION, "TLS and token")

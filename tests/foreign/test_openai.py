@@ -17,6 +17,7 @@ from octavo.v1 import inference_pb2, inference_pb2_grpc
 from tests.foreign.conftest import Note, Server
 from tests.foreign.environments import HERE, clean_environment, python_environment, run
 from tests.foreign.test_languages import until_idle
+from tests.patience import PATIENCE
 
 SMG, OPENAI = "smg==1.13.0", "openai==3.57.0"
 CLIENT = "openai through smg", " / ".join(each.partition("==")[2] for each in (OPENAI, SMG))
@@ -44,7 +45,7 @@ def gateway(programs: Path, addresses: Sequence[str], log: Path, *, policy: str 
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(PATIENCE)
 
 
 def until_served(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
@@ -84,7 +85,7 @@ def own(real_address: str) -> inference_pb2.ChatResponse:
     request.options.output.logprobs = 3
     with grpc.insecure_channel(real_address) as channel:
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
-        answer: inference_pb2.ChatResponse = stub.Chat(request, timeout=60)
+        answer: inference_pb2.ChatResponse = stub.Chat(request, timeout=PATIENCE)
     return answer
 
 

@@ -12,7 +12,8 @@ from tests.foreign.conftest import Note, Server
 from tests.foreign.environments import HERE, clean_environment, python_environment
 from tests.foreign.test_languages import until_idle
 from tests.foreign.test_openai import CLIENT, OPENAI, SMG, gateway
-from tests.processes import PATIENCE, module, running
+from tests.patience import PATIENCE
+from tests.processes import module, running
 
 pytestmark = pytest.mark.on_demand
 

@@ -22,6 +22,7 @@ from tests.doubles.tiny_model import make_tiny_model
 from tests.fuzz.findings import Findings
 from tests.fuzz.leaks import leaks
 from tests.fuzz.mutate import mutate_message, mutated
+from tests.patience import PATIENCE, until
 
 BATCH = 64
 """Calls at once."""
@@ -102,7 +103,7 @@ class MessageFuzzer:
         make: Any = self.channel.unary_stream if sample.streams else self.channel.unary_unary
         code, words = "OK", ""
         try:
-            call = make(sample.method)(data, timeout=20)
+            call = make(sample.method)(data, timeout=PATIENCE)
             if sample.streams:
                 async for _ in call:
                     pass
@@ -136,13 +137,11 @@ class MessageFuzzer:
     async def settle(self, case: int) -> None:
         """Until no request is alive; then every law holds and the loop is there."""
         core = self.scheduler.loop.core
-        for _ in range(2000):
-            if not core.requests:
-                break
-            await asyncio.sleep(0.005)
-        broken = violations(core) if not core.requests else ["requests stay"]
-        if broken or self.scheduler.failed.is_set():
-            self.findings.state_change(case, "; ".join(broken) or "the loop has ended")
+        await until(lambda: not core.requests or self.scheduler.failed.is_set(), f"requests of case {case} stay")
+        if self.scheduler.failed.is_set():
+            self.findings.state_change(case, "the loop has ended")
+        elif broken := violations(core):
+            self.findings.state_change(case, "; ".join(broken))
 
 
 async def run_cases(first: int, count: int, folder: Path) -> Findings:

@@ -18,6 +18,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ async def test_an_aborted_request_ends_after_what_it_has_and_frees_what_it_holds
         ids = [token for event in events if isinstance(event, Delta) for token in event.token_ids]
         assert ids == answer([1, 2, 3], len(ids))
         assert end.usage.completion_tokens == len(ids) < 4000
-        await service.until(lambda: service.scheduler.loop.core.workers["w0"].device.num_held == 0)
+        await until(lambda: service.scheduler.loop.core.workers["w0"].device.num_held == 0)
         assert await service.client.abort("mine") == []
 
 
@@ -122,12 +123,7 @@ async def test_watchers_are_limited_and_one_that_leaves_makes_room(
             return False
         return True
 
-    for _ in range(100):
-        if await watch_once():
-            break
-        await asyncio.sleep(0.01)
-    else:
-        raise AssertionError("the one that left takes its place still")
+    await until(watch_once, "the one that left takes its place still")
     await watching[1].aclose()
 
 
@@ -164,7 +160,7 @@ async def test_a_drained_worker_gets_nothing_new_until_it_is_resumed(service: Pa
     service.is_open.set()
     assert await running == answer([1], 8)
     waiting = service.ask("b", [2])
-    await service.until(lambda: len(service.scheduler.loop.core.requests) == 1)
+    await until(lambda: len(service.scheduler.loop.core.requests) == 1)
     (explained,) = await service.client.explain("b")
     assert explained.text.endswith(": w0 is draining")
     await service.client.resume_worker("w0")
@@ -251,7 +247,7 @@ async def test_a_violation_is_logged_once_and_counted(service: PaperService, cap
     service.is_open.set()
     with caplog.at_level(logging.ERROR, "octavo.scheduler"):
         service.scheduler.loop.post(leak)
-        await service.until(lambda: service.scheduler.loop.core.counters.audit_violations == 1)
+        await until(lambda: service.scheduler.loop.core.counters.audit_violations == 1)
         assert await service.ask("a", [1]) == answer([1], 8)
     status = await service.client.status()
     assert (status.counters.audit_violations, status.workers[0].device.quarantined) == (1, 1)

@@ -17,6 +17,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import PATIENCE, until
 
 GENERATE = "/octavo.v1.InferenceService/Generate"
 NUM_TOKENS = 200
@@ -56,7 +57,7 @@ async def test_GR05_a_large_prompt_is_refused_with_its_reason_and_the_next_call_
     async with grpc.aio.insecure_channel(service.scheduler.address, options=options) as channel:
         call: Any = channel.unary_unary(GENERATE)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(sent, timeout=60)
+            await call(sent, timeout=PATIENCE)
     fits = size < limits.GRPC_MESSAGE_BYTES
     assert caught.value.code().name == ("INVALID_ARGUMENT" if fits else "RESOURCE_EXHAUSTED")
     assert await goes_on(service)
@@ -94,7 +95,7 @@ async def test_GR09_when_client_processes_are_killed_no_task_of_their_streams_is
     before = len(asyncio.all_tasks())
     command = [sys.executable, "-c", READER, service.scheduler.address]
     readers = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(2)]
-    await service.until(lambda: len(core.requests) == 2)
+    await until(lambda: len(core.requests) == 2)
     gate.set()
     for reader in readers:
         assert reader.stdout is not None
@@ -104,8 +105,8 @@ async def test_GR09_when_client_processes_are_killed_no_task_of_their_streams_is
     for reader in readers:
         reader.kill()
         await reader.wait()
-    await service.until(lambda: not core.requests)
-    await service.until(lambda: len(asyncio.all_tasks()) <= before + 2)
+    await until(lambda: not core.requests)
+    await until(lambda: len(asyncio.all_tasks()) <= before + 2)
     assert not front.num_readers
     assert not front.live
     assert core.workers["w0"].device.num_held == 0
@@ -123,6 +124,6 @@ async def test_GR01_after_a_hundred_streams_that_were_cancelled_no_task_is_left_
             call = stream(request())
             await call.read()
             call.cancel()
-        await service.until(lambda: not service.scheduler.loop.core.requests)
-        await service.until(lambda: len(asyncio.all_tasks()) <= before + 2)
+        await until(lambda: not service.scheduler.loop.core.requests)
+        await until(lambda: len(asyncio.all_tasks()) <= before + 2)
     assert await goes_on(service)

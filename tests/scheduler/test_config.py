@@ -9,6 +9,8 @@ from octavo_scheduler.core import Settings
 from octavo_scheduler.errors import StartError
 from octavo_scheduler.lifeline import watch_lifeline
 
+from tests.patience import PATIENCE
+
 MODEL = ["--model", "any"]
 
 
@@ -99,7 +101,7 @@ def test_a_lifeline_that_cannot_be_read_is_a_start_error() -> None:
 def test_a_bad_lifeline_is_exit_code_2_and_one_sentence(tmp_path: Path) -> None:
     flags = ["--model", str(tmp_path), "--listen", f"unix:{tmp_path}/g", "--lifeline", "77"]
     ended = subprocess.run(
-        [sys.executable, "-m", "octavo_scheduler", *flags], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "octavo_scheduler", *flags], capture_output=True, text=True, timeout=PATIENCE
     )
     assert ended.returncode == 2
     assert ended.stderr == "octavo scheduler: --lifeline 77 is not an open file descriptor\n"

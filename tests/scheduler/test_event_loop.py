@@ -14,6 +14,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ async def test_EL01_while_two_megabytes_are_tokenised_health_is_answered_and_oth
 ) -> None:
     text = "the and ing you are with this that " * (2_000_000 // 35)
     long = asyncio.create_task(status_of(service.stub.Generate(pb.GenerateRequest(prompt=pb.Prompt(text=text)))))
-    await service.until(lambda: service.scheduler.front.num_aside == 1)
+    await until(lambda: service.scheduler.front.num_aside == 1)
     async with grpc.aio.insecure_channel(service.scheduler.address) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         for number in range(4):

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker
+from tests.patience import until
 
 LABELS = {"version", "model", "priority", "outcome", "result", "kind", "direction", "worker", "state", "tier", "le"}
 ALIAS_LABELS = {"model_name", "block_size", "num_gpu_blocks", "finished_reason", "le"}
@@ -105,7 +106,7 @@ async def test_waiting_requests_are_counted_in_three_classes(service: PaperServi
         options.scheduling.priority = priority
         request = inference_pb2.GenerateRequest(prompt=inference_pb2.Prompt(text="x"), options=options)
         waiting.append(asyncio.ensure_future(service.stub.Generate(request)))
-    await service.until(lambda: len(service.scheduler.loop.core.waiting) == 4)
+    await until(lambda: len(service.scheduler.loop.core.waiting) == 4)
     status = await service.client.status()
     assert [(each.priority, each.waiting) for each in status.queue] == [(1 << 30, 1), (1, 1), (0, 1), (-7, 1)]
     found = samples(exposition(status).decode())

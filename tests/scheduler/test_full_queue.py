@@ -14,6 +14,8 @@ from octavo_scheduler.errors import RETRY_AFTER
 from octavo_scheduler.model import ServedModel
 from octavo_scheduler.server import Scheduler
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 async def stub(model: ServedModel, tmp_path: Path) -> AsyncIterator[Any]:
@@ -33,7 +35,7 @@ def request(queue_seconds: float | None = None) -> pb.GenerateRequest:
 
 async def test_a_full_queue_is_resource_exhausted_and_says_when_to_try_again(stub: Any) -> None:
     calls = [asyncio.ensure_future(stub.Generate(request())) for _ in range(2)]
-    done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
     error = done.pop().exception()
     assert isinstance(error, grpc.aio.AioRpcError)
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -48,7 +50,7 @@ async def test_in_a_burst_too_every_call_beyond_the_queue_is_refused_and_none_is
 
     async def ask() -> grpc.StatusCode:
         try:
-            await stub.Generate(request(queue_seconds=60), timeout=60)
+            await stub.Generate(request(queue_seconds=60), timeout=PATIENCE)
         except grpc.aio.AioRpcError as error:
             return error.code()
         return grpc.StatusCode.OK
@@ -62,6 +64,6 @@ async def test_in_a_burst_too_every_call_beyond_the_queue_is_refused_and_none_is
 
 async def test_a_request_that_has_not_started_by_its_queue_deadline_ends(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Generate(request(queue_seconds=0.05), timeout=20)
+        await stub.Generate(request(queue_seconds=0.05), timeout=PATIENCE)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.details() == "the request ran out of time", "by the server's word, not the client's"

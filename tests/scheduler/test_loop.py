@@ -19,6 +19,7 @@ from octavo_scheduler.member import LEAST_STEP_LEASE_SECONDS
 
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import PATIENCE
 
 
 class Service:
@@ -45,7 +46,7 @@ class Service:
 
     def wait(self, condition: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, timeout=20), "nothing more happens"
+            assert self.changed.wait_for(condition, timeout=PATIENCE), "nothing more happens"
 
     def submit(self, name: str, prompt: list[int], max_tokens: int) -> None:
         spec = RequestSpec(id=name, prompt=tuple(prompt), max_tokens=max_tokens)
@@ -91,7 +92,7 @@ def test_when_a_worker_dies_its_sequences_go_on_elsewhere(service: Service) -> N
         before_result=lambda plan: half.set() if plan.step == 5 else None,
     )
     service.submit("r", [1, 2, 3], 40)
-    assert half.wait(20)
+    assert half.wait(PATIENCE)
     dying.stop()
     heir = PaperProcess(service.link.address, PaperWorker(pages=64), name="heir")
     service.wait(lambda: service.is_finished("r"))
@@ -104,7 +105,7 @@ def test_a_worker_with_other_weights_is_refused(service: Service) -> None:
     first = PaperProcess(service.link.address, PaperWorker(), name="first", digest=b"these")
     service.wait(lambda: service.ready == [True])
     second = PaperProcess(service.link.address, PaperWorker(), name="second", digest=b"others")
-    second._thread.join(20)
+    second._thread.join(PATIENCE)
     assert second.refusal is not None
     assert second.refusal.reason == step_pb2.Refusal.REASON_WEIGHTS
     assert list(service.loop.core.workers) == ["first"]
@@ -115,7 +116,7 @@ def test_a_second_live_worker_of_the_same_name_is_refused(service: Service) -> N
     first = PaperProcess(service.link.address, PaperWorker(), name="twin")
     service.wait(lambda: service.ready == [True])
     second = PaperProcess(service.link.address, PaperWorker(), name="twin")
-    second._thread.join(20)
+    second._thread.join(PATIENCE)
     assert second.refusal is not None
     assert second.refusal.reason == step_pb2.Refusal.REASON_WORKER_ID
     first.stop()

@@ -16,6 +16,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer, told
+from tests.patience import until
 
 PROMPT = [7, *range(40, 60)]
 PARAMS = SamplingParams(max_tokens=12, seed=0, ignore_eos=True, logprobs=3, prompt_logprobs=2)
@@ -121,7 +122,7 @@ async def test_PS04_who_lost_its_stream_gets_the_rest_with_one_position_for_each
         if len(positions) >= 5:
             break
     await stream.aclose()
-    await service.until(lambda: not service.scheduler.loop.core.requests)
+    await until(lambda: not service.scheduler.loop.core.requests)
     output = await service.client.generate(PROMPT, PARAMS, request_id="mine", resume=True)
     assert_whole(output, PROMPT)
     assert (output.outputs[0].logprobs or [])[: len(positions)] == positions

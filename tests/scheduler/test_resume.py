@@ -12,6 +12,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 
 Held = Sequence[Sequence[int]]
 PROMPT = [5, 6, 7]
@@ -85,7 +86,7 @@ async def break_off(service: PaperService, message: pb.GenerateStreamRequest, nu
 
 async def until_free(service: PaperService) -> None:
     core = service.scheduler.loop.core
-    await service.until(lambda: not core.requests and not core.workers["w0"].device.num_held)
+    await until(lambda: not core.requests and not core.workers["w0"].device.num_held)
 
 
 async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
@@ -201,9 +202,9 @@ async def test_an_answer_is_found_again_by_its_name_and_nothing_is_computed_twic
 async def test_who_asks_again_while_the_answer_is_computed_reads_along(service: PaperService) -> None:
     service.is_open.clear()
     first = asyncio.create_task(hear(service, request(name="mine", seed=None)))
-    await service.until(lambda: bool(service.scheduler.loop.core.requests))
+    await until(lambda: bool(service.scheduler.loop.core.requests))
     second = asyncio.create_task(hear(service, request(name="mine", seed=None)))
-    await service.until(lambda: [len(t.readers) for t in service.scheduler.front.live.values()] == [2])
+    await until(lambda: [len(t.readers) for t in service.scheduler.front.live.values()] == [2])
     service.is_open.set()
     one, other = await asyncio.gather(first, second)
     assert one.tokens == other.tokens == [answer(PROMPT, 24, one.seed or 0)]
@@ -215,7 +216,7 @@ async def test_the_request_goes_on_until_its_last_reader_has_left(service: Paper
     first, second = (service.stub.GenerateStream(request(name="mine")) for _ in range(2))
     (transcript,) = await live(service, readers=2)
     first.cancel()
-    await service.until(lambda: len(transcript.readers) == 1)
+    await until(lambda: len(transcript.readers) == 1)
     service.is_open.set()
     heard = Heard()
     async for event in second:
@@ -226,7 +227,7 @@ async def test_the_request_goes_on_until_its_last_reader_has_left(service: Paper
 
 async def live(service: PaperService, readers: int) -> list[Any]:
     transcripts = service.scheduler.front.live
-    await service.until(lambda: [len(t.readers) for t in transcripts.values()] == [readers])
+    await until(lambda: [len(t.readers) for t in transcripts.values()] == [readers])
     return list(transcripts.values())
 
 

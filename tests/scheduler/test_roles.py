@@ -22,6 +22,8 @@ from octavo_scheduler.model import ServedModel
 from octavo_scheduler.roles import METHODS, Role, RoleInterceptor, Tokens, read_tokens
 from octavo_scheduler.server import Scheduler
 
+from tests.patience import PATIENCE
+
 Metadata = tuple[tuple[str, str], ...]
 Status = grpc.StatusCode
 FROM_THE_CLIENT = "Internal error from Core"
@@ -63,7 +65,7 @@ class Guarded:
         kind = ALL[name]
         sides = ("stream" if streams else "unary" for streams in (kind.client_streaming, kind.server_streaming))
         make = getattr(self.channel, "_".join(sides))(name)
-        call = make(iter([b""]) if kind.client_streaming else b"", metadata=metadata, timeout=20)
+        call = make(iter([b""]) if kind.client_streaming else b"", metadata=metadata, timeout=PATIENCE)
         try:
             await (call.read() if kind.server_streaming else call)
         except grpc.aio.AioRpcError as error:
@@ -216,7 +218,7 @@ async def test_with_a_client_ca_only_a_client_with_a_certificate_gets_to_show_it
         with Client(
             scheduler.address, ca_file=keys / "client/ca.crt", token_file=keys / "client/token", **files
         ) as client:
-            return [model.name for model in client.list_models(timeout=20)]
+            return [model.name for model in client.list_models(timeout=PATIENCE)]
 
     own = {"cert_file": keys / "client/tls.crt", "key_file": keys / "client/tls.key"}
     assert await asyncio.to_thread(models, **own) == ["tiny"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from octavo_scheduler.server import Scheduler
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_service import paper_service
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker, answer
+from tests.patience import PATIENCE, until
 
 NAME = "octavo.v1.InferenceService"
 
@@ -48,13 +49,14 @@ class Running:
 
     async def until_free(self) -> admin_pb2.GetStatusResponse:
         """The status once nothing is held; fails when that does not come."""
-        for _ in range(200):
+
+        async def is_free() -> bool:
             status = await self.status()
             pages = status.workers[0].device
-            if pages.free + pages.cached == pages.total and not status.live_requests:
-                return status
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"pages stay held: {status}")
+            return pages.free + pages.cached == pages.total and not status.live_requests
+
+        await until(is_free, "pages stay held")
+        return await self.status()
 
 
 @pytest.fixture
@@ -71,14 +73,6 @@ async def running(model: ServedModel, tmp_path: Path) -> AsyncIterator[Running]:
         yield Running(scheduler, channel, worker)
     await scheduler.stop(grace=0)
     worker.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it does not come about")
 
 
 def request(ids: list[int], max_tokens: int | None = 8, **stopping: Any) -> dict[str, Any]:
@@ -399,7 +393,7 @@ async def test_an_open_health_watch_does_not_hold_up_the_end(model: ServedModel,
         health: Any = health_pb2_grpc.HealthStub(channel)
         watch = aiter(health.Watch(health_pb2.HealthCheckRequest(service=NAME)))
         await anext(watch)
-        await asyncio.wait_for(scheduler.stop(grace=60), timeout=20)
+        await asyncio.wait_for(scheduler.stop(grace=PATIENCE), timeout=PATIENCE / 2)
 
 
 async def test_a_running_stream_may_end_while_the_scheduler_stops(model: ServedModel, tmp_path: Path) -> None:
@@ -411,7 +405,7 @@ async def test_a_running_stream_may_end_while_the_scheduler_stops(model: ServedM
         stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
         events = aiter(stub.GenerateStream(pb.GenerateStreamRequest(**request([1, 2], 100))))
         await anext(events)
-        stopping = asyncio.create_task(scheduler.stop(grace=30))
+        stopping = asyncio.create_task(scheduler.stop(grace=PATIENCE))
         ids = [token async for event in events for token in event.delta.token_ids]
         assert ids == answer([1, 2], 100)
         await stopping
@@ -428,7 +422,7 @@ async def test_when_the_loop_fails_the_scheduler_says_so(model: ServedModel, tmp
         raise RuntimeError("a fault in the core")
 
     scheduler.loop.post(broken)
-    await asyncio.wait_for(scheduler.failed.wait(), timeout=20)
+    await asyncio.wait_for(scheduler.failed.wait(), timeout=PATIENCE)
     await scheduler.stop(grace=0)
 
 

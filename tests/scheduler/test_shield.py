@@ -14,6 +14,7 @@ from octavo_scheduler.errors import MOST_BYTES, InvalidRequest, Overloaded
 from octavo_scheduler.shield import OUR_FAULT, UNREADABLE, ShieldInterceptor
 
 from tests.fuzz.leaks import leaks
+from tests.patience import PATIENCE
 
 SECRET = "/srv/models/secret is not a number"
 
@@ -82,7 +83,7 @@ async def test_what_fails_while_a_stream_is_left_is_logged_too(
         call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="fragile"))
         await call.read()
         call.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while SECRET not in caplog.text:
                 await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from octavo_scheduler.transcript import MOST_UNREAD, TOKEN_BYTES
 from tests.doubles.deaf_client import DATA, GOAWAY, PING, DeafClient
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer, column
+from tests.patience import until
 
 STREAM = "/octavo.v1.InferenceService/GenerateStream"
 SLOTS = 256
@@ -71,9 +72,9 @@ async def test_GR04_of_200_streams_that_are_never_read_little_is_buffered_and_th
     core = service.scheduler.loop.core
     async with DeafClient(socket_of(service)) as deaf:
         streams = [deaf.ask(STREAM, request([number % 900, number // 900, 5])) for number in range(200)]
-        await service.until(lambda: len(core.requests) == 200)
+        await until(lambda: len(core.requests) == 200)
         others = [service.ask(f"r{number}", [number, 6], 40) for number in range(20)]
-        await service.until(lambda: len(core.requests) == 220)
+        await until(lambda: len(core.requests) == 220)
         service.is_open.set()
         asked = asyncio.gather(*others)
         while not asked.done():
@@ -87,7 +88,7 @@ async def test_GR04_of_200_streams_that_are_never_read_little_is_buffered_and_th
         assert all(kind != DATA for stream in streams for kind, _ in deaf.heard[stream])
         assert 0 < buffers.most <= limits.STREAM_BUFFER_BYTES
         assert not core.requests, "the core is done with all of them"
-    await service.until(lambda: not service.scheduler.front.num_readers)
+    await until(lambda: not service.scheduler.front.num_readers)
     assert caplog.text == "", "connections that break are nothing to complain about"
 
 
@@ -113,15 +114,15 @@ async def test_who_takes_no_message_for_too_long_is_cut_off_its_pages_are_free_a
     core = service.scheduler.loop.core
     async with DeafClient(socket_of(service)) as deaf:
         stream = deaf.ask(STREAM, request([1, 2, 3], 1_000))
-        await service.until(lambda: bool(core.workers["w0"].running))
+        await until(lambda: bool(core.workers["w0"].running))
         service.is_open.set()
-        await service.until(lambda: any(t.num_tokens for t in service.scheduler.front.live.values()))
+        await until(lambda: any(t.num_tokens for t in service.scheduler.front.live.values()))
         service.is_open.clear()
-        await service.until(lambda: core.counters.cancelled == 1)
+        await until(lambda: core.counters.cancelled == 1)
         assert not core.workers["w0"].device.num_held
         assert not service.scheduler.front.live
         deaf.listen(stream)
-        await service.until(lambda: any(b"grpc-status\x018" in content for _, content in deaf.heard[stream]))
+        await until(lambda: any(b"grpc-status\x018" in content for _, content in deaf.heard[stream]))
         assert b"the stream was not read for too long; ask again with resume_from" in deaf.heard[stream][-1][1]
 
 
@@ -133,8 +134,8 @@ async def test_who_leaves_more_behind_than_the_buffer_holds_is_cut_off_at_once(
     service.is_open.set()
     async with DeafClient(socket_of(service)) as deaf:
         deaf.ask(STREAM, request([1, 2, 3], 4_000))
-        await service.until(lambda: core.counters.cancelled == 1)
-        await service.until(lambda: not core.workers["w0"].device.num_held)
+        await until(lambda: core.counters.cancelled == 1)
+        await until(lambda: not core.workers["w0"].device.num_held)
 
 
 def test_the_buffer_is_half_a_message_and_half_tokens_that_wait() -> None:
@@ -145,11 +146,11 @@ async def test_a_slow_reader_gets_what_it_missed_in_one_piece(service: PaperServ
     core = service.scheduler.loop.core
     async with DeafClient(socket_of(service)) as deaf:
         stream = deaf.ask(STREAM, request([1, 2, 3], 60))
-        await service.until(lambda: bool(core.workers["w0"].running))
+        await until(lambda: bool(core.workers["w0"].running))
         service.is_open.set()
-        await service.until(lambda: not core.requests)
+        await until(lambda: not core.requests)
         deaf.listen(stream)
-        await service.until(lambda: any(b"grpc-status" in content for _, content in deaf.heard[stream]))
+        await until(lambda: any(b"grpc-status" in content for _, content in deaf.heard[stream]))
         events = [pb.GenerateStreamResponse.FromString(message) for message in deaf.messages(stream)]
     deltas = [event.delta for event in events if event.delta.token_ids]
     assert [token for delta in deltas for token in delta.token_ids] == answer([1, 2, 3], 60)
@@ -162,11 +163,11 @@ async def test_CA08_a_thousand_streams_cancelled_back_to_back_hold_nothing_and_t
     """The worker keeps its result while all are cancelled; with the results of the plans in flight all pages are free."""
     core = service.scheduler.loop.core
     calls = [service.stub.GenerateStream(request([number % 900, number // 900], 50)) for number in range(1000)]
-    await service.until(lambda: len(core.requests) == 1000)
-    await service.until(lambda: len(core.workers["w0"].in_flight) == 2)
+    await until(lambda: len(core.requests) == 1000)
+    await until(lambda: len(core.workers["w0"].in_flight) == 2)
     for call in calls:
         call.cancel()
-    await service.until(lambda: not core.requests)
+    await until(lambda: not core.requests)
     device = core.workers["w0"].device
     assert device.num_held == 0
     assert not core.waiting
@@ -174,7 +175,7 @@ async def test_CA08_a_thousand_streams_cancelled_back_to_back_hold_nothing_and_t
     assert device.num_fenced > 0
     planned = len(service.process.plans)
     service.is_open.set()
-    await service.until(lambda: not device.num_fenced)
+    await until(lambda: not device.num_fenced)
     assert len(service.process.plans) <= planned + 2
     assert await service.ask("next", [4, 2]) == answer([4, 2], 8)
     assert core.counters.cancelled == 1000
@@ -189,16 +190,16 @@ async def test_whichever_way_a_client_goes_its_pages_are_released_before_the_nex
     channel = grpc.aio.insecure_channel(service.scheduler.address, options=[("grpc.use_local_subchannel_pool", 1)])
     stub: Any = inference_pb2_grpc.InferenceServiceStub(channel)
     call = stub.GenerateStream(request([1, 2, 3], 200), timeout=0.5 if how == "deadline" else None)
-    await service.until(lambda: bool(core.workers["w0"].running))
+    await until(lambda: bool(core.workers["w0"].running))
     if how == "cancel":
         call.cancel()
     elif how == "connection":
         await channel.close()
-    await service.until(lambda: not core.requests)
+    await until(lambda: not core.requests)
     assert core.workers["w0"].device.num_held == 0
     step = core.workers["w0"].step
     service.is_open.set()
-    await service.until(lambda: not core.workers["w0"].device.num_fenced)
+    await until(lambda: not core.workers["w0"].device.num_fenced)
     assert core.workers["w0"].step <= step + 1
     await channel.close()
 
@@ -216,8 +217,8 @@ async def test_GR02_a_client_whose_network_went_away_without_a_word_is_noticed_a
         core = service.scheduler.loop.core
         async with DeafClient(socket_of(service)) as deaf:
             deaf.ask(STREAM, request([1, 2, 3], 200))
-            await service.until(lambda: bool(core.workers["w0"].running))
-            await service.until(lambda: not core.requests)
+            await until(lambda: bool(core.workers["w0"].running))
+            await until(lambda: not core.requests)
             assert core.workers["w0"].device.num_held == 0
             assert core.counters.cancelled == 1
             assert PING in [kind for kind, _ in deaf.heard[0]]
@@ -227,11 +228,11 @@ async def test_GR06_who_pings_much_more_often_than_anybody_should_is_not_sent_aw
     """Between the tokens of a slow step, when nothing else is said on the connection."""
     async with DeafClient(socket_of(service)) as client:
         stream = client.ask(STREAM, request([1, 2, 3], 20))
-        await service.until(lambda: bool(service.scheduler.loop.core.workers["w0"].running))
+        await until(lambda: bool(service.scheduler.loop.core.workers["w0"].running))
         for number in range(1, 21):
             client.ping()
-            await service.until(lambda number=number: [k for k, _ in client.heard[0]].count(PING) >= number)  # type: ignore[misc]
+            await until(lambda number=number: [k for k, _ in client.heard[0]].count(PING) >= number)  # type: ignore[misc]
         assert GOAWAY not in [kind for kind, _ in client.heard[0]]
         client.listen(stream)
         service.is_open.set()
-        await service.until(lambda: any(b"grpc-status\x010" in content for _, content in client.heard.get(stream, [])))
+        await until(lambda: any(b"grpc-status\x010" in content for _, content in client.heard.get(stream, [])))

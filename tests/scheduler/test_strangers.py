@@ -23,9 +23,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import PATIENCE, until
 
 Socket = zmq.Socket[bytes]
-PATIENCE_MS = 20_000
 
 
 @dataclass
@@ -73,10 +73,7 @@ async def guarded(model: ServedModel, tmp_path: Path) -> AsyncIterator[Guarded]:
         name="friend",
         prepare=lambda dealer: give(dealer, made.server_key(), made.worker_keys()),
     )
-    for _ in range(2000):
-        if "friend" in scheduler.loop.core.workers:
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: "friend" in scheduler.loop.core.workers)
     yield made
     await scheduler.stop(grace=0)
     worker.stop()
@@ -121,7 +118,7 @@ def knock(guarded: Guarded, kind: str, frames: list[bytes], socket_type: int = z
             dealer.connect(guarded.scheduler.link.address)
             for frame in frames if socket_type == zmq.DEALER else ():
                 dealer.send(frame)
-            assert monitor.poll(PATIENCE_MS), "it was neither let in nor turned away"
+            assert monitor.poll(round(PATIENCE * 1000)), "it was neither let in nor turned away"
             event: int = recv_monitor_message(monitor)["event"]
             dealer.disable_monitor()
     return event
@@ -130,7 +127,7 @@ def knock(guarded: Guarded, kind: str, frames: list[bytes], socket_type: int = z
 async def still_serves(guarded: Guarded) -> bool:
     async with AsyncClient(guarded.scheduler.address) as client:
         params = SamplingParams(max_tokens=8, seed=0, ignore_eos=True)
-        output = await client.generate({"prompt_token_ids": [1, 2, 3]}, params, timeout=20)
+        output = await client.generate({"prompt_token_ids": [1, 2, 3]}, params, timeout=PATIENCE)
     return output.outputs[0].token_ids == answer([1, 2, 3], 8)
 
 
@@ -153,7 +150,7 @@ async def test_another_kind_of_socket_is_turned_away(guarded: Guarded, kind: int
 
 def speak(port: int, words: bytes) -> None:
     """Over plain TCP; returns when the other side hangs up, or says nothing more."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
         try:
             connection.sendall(words)
             connection.shutdown(socket.SHUT_WR)
@@ -208,14 +205,10 @@ async def test_frames_that_are_no_messages_change_nothing_but_their_count(model:
             dealer.send(frame)
         for parts in ([b""], [b"", b""], [goodbye, goodbye], [b"x"] * 1000):
             dealer.send_multipart(parts)
-        for _ in range(2000):
-            if scheduler.loop.num_bad + scheduler.loop.num_stale == 1 + len(noise) + 4:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: scheduler.loop.num_bad + scheduler.loop.num_stale == 1 + len(noise) + 4)
     after = plain.picture()
     assert (after[0], after[3:]) == (before[0], before[3:])
     assert scheduler.loop.num_stale >= 1, "the goodbye has the epoch of another peer"
-    assert scheduler.loop.num_bad + scheduler.loop.num_stale == 1 + len(noise) + 4
     assert await still_serves(plain)
     await scheduler.stop(grace=0)
     worker.stop()

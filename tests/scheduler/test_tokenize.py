@@ -13,6 +13,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker
+from tests.patience import until
 
 TURNS = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi <|im_end|>"}]
 
@@ -67,7 +68,7 @@ async def test_long_texts_are_tokenised_while_others_are_served(model: ServedMod
     async with paper_service(replace(model, max_context=1 << 22), tmp_path, PaperWorker()) as service:
         text = "the and ing you are with this that " * 30_000
         long = asyncio.create_task(service.client.tokenize(text))
-        await service.until(lambda: service.scheduler.front.num_aside == 1)
+        await until(lambda: service.scheduler.front.num_aside == 1)
         assert await service.client.count_tokens("a") == 1
         assert not long.done(), "that took place meanwhile"
         assert len(await long) > 100_000

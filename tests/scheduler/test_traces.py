@@ -15,6 +15,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import paper_service
 from tests.doubles.paper_worker import PaperWorker
+from tests.patience import until
 
 service_pb2 = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -79,9 +80,9 @@ async def test_a_request_that_was_cancelled_or_refused_says_so(
 ) -> None:
     async with paper_service(model, tmp_path, PaperWorker(pages=4), "--traces", collector.url) as service:
         call = service.stub.Generate(request(5))
-        await service.until(lambda: len(service.scheduler.loop.core.requests) == 1)
+        await until(lambda: len(service.scheduler.loop.core.requests) == 1)
         call.cancel()
-        await service.until(lambda: not service.scheduler.loop.core.requests)
+        await until(lambda: not service.scheduler.loop.core.requests)
         with pytest.raises(grpc.aio.AioRpcError):
             await service.stub.Generate(request(1000, "long"))
     cancelled, refused = collector.spans

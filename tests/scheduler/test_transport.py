@@ -8,6 +8,8 @@ import pytest
 import zmq
 from octavo_scheduler.link import RouterLink
 
+from tests.patience import PATIENCE
+
 
 @pytest.fixture
 def link(tmp_path: Path) -> Iterator[RouterLink]:
@@ -40,7 +42,7 @@ def test_ZM01_of_numbered_messages_none_is_lost_however_often_waiting_ends_witho
         with zmq.Context() as context, dial(context, link, SNDHWM=0) as dealer:
             for number in range(count):
                 dealer.send(number.to_bytes(4, "little"))
-            is_over.wait(60)  # what is on its way is lost when a connection is closed
+            is_over.wait(PATIENCE)  # what is on its way is lost when a connection is closed
 
     sender = threading.Thread(target=send)
     sender.start()
@@ -98,7 +100,7 @@ def test_ZM06_a_link_with_peers_ends_a_hundred_times(tmp_path: Path) -> None:
                 assert link.send(peer, b"never read")
             ending = threading.Thread(target=link.close, daemon=True)
             ending.start()
-            ending.join(30)
+            ending.join(PATIENCE)
             assert not ending.is_alive(), "it hangs"
             for dealer in dealers:
                 dealer.close()

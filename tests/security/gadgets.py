@@ -13,6 +13,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from tests.patience import PATIENCE
+
 
 def _text(value: str) -> bytes:
     """A string onto the stack, as protocol 4 has it."""
@@ -55,7 +57,7 @@ except RuntimeError as error:
 def load(gadget: bytes, *, refused: bool, how: str = "loads") -> str:
     """Loads a pickle in another process, with the hook against it or without; what that process prints."""
     words = [sys.executable, "-c", LOADER, "refused" if refused else "allowed", how]
-    return subprocess.run(words, input=gadget, capture_output=True, check=True, timeout=60).stdout.decode()
+    return subprocess.run(words, input=gadget, capture_output=True, check=True, timeout=PATIENCE).stdout.decode()
 
 
 def as_text(gadget: bytes) -> str:

@@ -39,6 +39,7 @@ from tests.doubles.paper_process import PaperProcess
 from tests.doubles.paper_worker import VOCAB_SIZE, PaperWorker
 from tests.doubles.tiny_model import make_tiny_model
 from tests.layout.tree import package_sources
+from tests.patience import PATIENCE
 from tests.security.gadgets import as_text, gadgets, load, messages_with
 from tests.worker.gguf_files import write_gguf
 from tests.worker.router import Router
@@ -95,7 +96,7 @@ BUILD_TOOLS = {"octavo_kernels.cpu.compile"}
 @pytest.mark.parametrize("module", sorted(set(programs()) - BUILD_TOOLS))
 def test_every_program_refuses_to_unpickle(module: str, marker: Path) -> None:
     code = AS_A_PROGRAM.replace("MODULE", repr(module)).replace("GADGET", repr(gadgets(marker)[NAMES[0]]))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "it has ended" in done.stdout, done.stderr
     assert done.stderr.endswith("RuntimeError: unpickling is refused in this process\n")
 
@@ -133,7 +134,7 @@ async def test_in_every_field_of_every_gRPC_request_and_in_its_place(
                 frames = [gadget, *(m.SerializeToString() for m in requests(method.input_type, gadget))]
                 metadata = (("x-gadget-bin", gadget), ("authorization", "Bearer " + gadget.hex()))
                 for frame in frames:
-                    await outcome(make(name)(frame, metadata=metadata, timeout=20), method.server_streaming)
+                    await outcome(make(name)(frame, metadata=metadata, timeout=PATIENCE), method.server_streaming)
                 num_sent += len(frames)
     assert num_sent > 10 * len(METHODS)
     await scheduler.stop(grace=0)

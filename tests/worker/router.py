@@ -7,7 +7,7 @@ from pathlib import Path
 import zmq
 from octavo.v1 import step_pb2 as wire
 
-PATIENCE_SECONDS = 20.0
+from tests.patience import PATIENCE
 
 
 class Router:
@@ -30,7 +30,7 @@ class Router:
         return self.receive_when(lambda message: message.WhichOneof("body") == kind, kind)
 
     def receive_when(self, fits: Callable[[wire.WorkerMessage], bool], what: str) -> wire.WorkerMessage:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while (left := deadline - time.monotonic()) > 0 and self.socket.poll(round(left * 1000)):
             self.peer, data = self.socket.recv_multipart()
             message = wire.WorkerMessage.FromString(data)

@@ -14,10 +14,10 @@ from octavo_worker.errors import ConfigError
 from octavo_worker.group.seat import Seat, seat_from
 
 from tests.doubles.tiny_model import make_tiny_model
+from tests.patience import PATIENCE
 from tests.worker.plans import growth, new_slots, rows
 from tests.worker.router import Router
 
-PATIENCE = 60
 WORKER = [sys.executable, "-m", "octavo_worker"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "octavo_worker"]
 

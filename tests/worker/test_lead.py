@@ -15,6 +15,7 @@ from octavo_worker.group.shard import Shard
 from octavo_worker.runner import build_runner
 
 from tests.doubles.rank_threads import RankAtTable, Table
+from tests.patience import PATIENCE
 from tests.worker.plans import Driver, growth, new_slots, rows, tokens_of, uint16
 
 PROMPT = list(range(3, 20))
@@ -35,7 +36,7 @@ class RankWithOrders(RankAtTable):
         self.orders.put(order)
 
     def hear(self) -> bytes:
-        return self.orders.get(timeout=60)
+        return self.orders.get(timeout=PATIENCE)
 
 
 class Pair:
@@ -92,4 +93,4 @@ def test_a_rank_that_refuses_alone_ends_the_group(pair: Pair) -> None:
     pair.lead.ranks.tell(PLAN + first().SerializeToString())
     pair.lead.ranks.tell(RESULT)
     with pytest.raises(GroupLost, match="rank 1 refused step 1, and rank 0 did not"):
-        pair.life.result(timeout=60)
+        pair.life.result(timeout=PATIENCE)

@@ -16,6 +16,7 @@ from octavo_worker.runner import Runner
 from zmq.auth import create_certificates
 
 from tests.faults.versions import UNKNOWN
+from tests.patience import PATIENCE
 from tests.worker.plans import growth, new_slots, rows, uint16
 from tests.worker.router import Router
 
@@ -40,7 +41,7 @@ class Worker:
 
     def end(self) -> None:
         self.link.stop()
-        self.thread.join(timeout=20)
+        self.thread.join(timeout=PATIENCE)
         assert not self.thread.is_alive()
 
 
@@ -221,7 +222,7 @@ def test_a_refused_worker_stops_with_the_reason(router: Router, make_runner: Cal
     made = Worker(make_runner(), router.address)
     router.receive("hello")
     router.send(refusal=wire.Refusal(reason=wire.Refusal.REASON_WEIGHTS, message="other weights"))
-    made.thread.join(timeout=20)
+    made.thread.join(timeout=PATIENCE)
     assert isinstance(made.error, JoinRefused)
     assert "refused this worker: other weights" in str(made.error)
 

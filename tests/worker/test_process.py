@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.worker.router import Router
 from tests.worker.test_custom_ops import PACKAGE
 
@@ -33,7 +34,7 @@ def test_a_worker_says_that_it_joined_and_sigterm_ends_it_in_order(router: Route
     router.receive("heartbeat")
     process.send_signal(signal.SIGTERM)
     router.receive("goodbye")
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert out.startswith(f"octavo worker: w7 joined {router.address}, 12 pages of 16 tokens (")
     assert out.endswith(" GiB)\n")
@@ -48,7 +49,7 @@ def test_a_worker_without_cpu_kernels_says_so_in_one_line_and_runs(
     router.welcome()
     router.receive("heartbeat")
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert err.count("\n") == 1
     assert "runs on `reference`" in err
@@ -63,7 +64,7 @@ def test_a_worker_serves_with_ops_of_a_package_and_says_so(
     assert router.welcome().kernels.endswith("+plain")
     router.receive("heartbeat")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -75,7 +76,7 @@ def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> 
     router.receive("heartbeat")
     os.close(write)
     router.receive("goodbye")
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
 
 
@@ -93,7 +94,7 @@ def test_the_end_of_the_lifeline_ends_the_worker(router: Router, tiny: Path) -> 
 )
 def test_bad_input_ends_with_two_and_one_sentence(flags: list[str], sentence: str, tiny: Path) -> None:
     process = spawn(*(str(tiny) if flag == "TINY" else flag for flag in flags))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert out == ""
     assert err.startswith("octavo worker: ")
@@ -109,5 +110,5 @@ def test_unpickling_is_refused_in_a_worker() -> None:
         "refuse_unpickling()\n"
         "pickle.loads(data)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert "unpickling is refused in this process" in done.stderr

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from octavo_kernels import cpu
 
+from tests.patience import PATIENCE
+
 CODE = """
 import sys
 from octavo_worker.__main__ import serve
@@ -21,7 +23,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 @pytest.mark.skipif(not cpu.is_built(), reason="the C kernels are not built here")
 def test_nothing_slow_is_imported(tiny: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", CODE, tiny], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CODE, tiny], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())
     assert loaded >= {"numpy", "octavo_kernels", "octavo_worker"}

@@ -14,6 +14,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 
 Status = grpc.StatusCode
 PROMPT = "the and you"
@@ -111,7 +112,7 @@ async def test_a_client_that_leaves_its_stream_frees_the_pages(service: PaperSer
     await call.read()
     call.cancel()
     core = service.scheduler.loop.core
-    await service.until(lambda: not core.requests and not core.workers["w0"].device.num_held)
+    await until(lambda: not core.requests and not core.workers["w0"].device.num_held)
     assert core.counters.cancelled == 1
 
 

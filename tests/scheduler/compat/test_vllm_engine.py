@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 
 Status = grpc.StatusCode
 
@@ -38,7 +39,7 @@ class Engine:
 
     async def until_free(self) -> None:
         core = self.service.scheduler.loop.core
-        await self.service.until(lambda: not core.requests and not core.workers["w0"].device.num_held)
+        await until(lambda: not core.requests and not core.workers["w0"].device.num_held)
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ async def test_a_request_that_waits_for_a_worker_is_aborted_too(engine: Engine) 
     await engine.service.client.drain_worker("w0")
     call = engine.stub.Generate(request([5, 6, 7]))
     core = engine.service.scheduler.loop.core
-    await engine.service.until(lambda: len(core.waiting) == 1)
+    await until(lambda: len(core.waiting) == 1)
     await engine.stub.Abort(pb.AbortRequest(request_ids=["mine"]))
     (only,) = [response async for response in call]
     assert (only.complete.finish_reason, only.complete.completion_tokens) == ("abort", 0)

@@ -14,7 +14,7 @@ from octavo_scheduler.frontend import uplink as module
 from octavo_scheduler.frontend.uplink import Uplink
 from octavo_scheduler.frontend.wire import News, Said, decode_said, encode_news
 
-PATIENCE_MS = 10_000
+from tests.patience import PATIENCE
 
 
 class Paper:
@@ -31,7 +31,7 @@ class Paper:
         return await asyncio.to_thread(self._hear)
 
     def _hear(self) -> Said:
-        assert self._socket.poll(PATIENCE_MS), "nothing comes"
+        assert self._socket.poll(round(PATIENCE * 1000)), "nothing comes"
         self._peer, frame = self._socket.recv_multipart()
         return decode_said(frame, 900)
 
@@ -119,6 +119,6 @@ async def test_what_cannot_be_read_is_a_failure(paper: Paper, tmp_path: Path) ->
     line.free(("", "x"))
     await paper.hears()
     paper.says(b"\xff\xff")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await line.failed.wait()
     line.close()

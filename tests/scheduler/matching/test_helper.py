@@ -9,6 +9,8 @@ import pytest
 from octavo_scheduler.matching.helper import Helper, HelperLost
 from octavo_scheduler.model import ServedModel
 
+from tests.patience import PATIENCE
+
 ASKED = {"begin": [[0, "regex", "[a-z]+", []]]}
 
 
@@ -21,7 +23,7 @@ def test_it_ends_when_the_scheduler_is_gone_without_a_word(model_folder: object)
     )
     done = subprocess.run([sys.executable, "-c", code, str(model_folder)], capture_output=True, text=True)
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(done.stdout)).wait(60)
+        psutil.Process(int(done.stdout)).wait(PATIENCE)
 
 
 def test_one_that_is_closed_does_not_start_again(model: ServedModel) -> None:

@@ -15,6 +15,8 @@ from octavo_scheduler.matching.helper import Helper, HelperLost
 from octavo_scheduler.matching.matchers import Matchers
 from octavo_scheduler.model import ServedModel
 
+from tests.patience import PATIENCE
+
 WORDS = Constraint("regex", "[a-z ]{1,20}")
 POISON = Constraint("regex", "poison")
 
@@ -30,7 +32,7 @@ class Told:
         return []
 
     async def masks(self, count: int) -> list[Masked]:
-        found = [await asyncio.to_thread(self.events.get, timeout=60) for _ in range(count)]
+        found = [await asyncio.to_thread(self.events.get, timeout=PATIENCE) for _ in range(count)]
         assert self.events.empty()
         return [event for event in found if isinstance(event, Masked)]
 

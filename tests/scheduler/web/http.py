@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.patience import PATIENCE
+
 JSON = {"content-type": "application/json"}
 
 
@@ -40,8 +42,8 @@ class Browser:
 
     def connection(self) -> http.client.HTTPConnection:
         if self.context is not None:
-            return http.client.HTTPSConnection(self.address, timeout=30, context=self.context)
-        return http.client.HTTPConnection(self.address, timeout=30)
+            return http.client.HTTPSConnection(self.address, timeout=PATIENCE, context=self.context)
+        return http.client.HTTPConnection(self.address, timeout=PATIENCE)
 
     def begin(self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> Any:
         """A connection on which the request was sent."""

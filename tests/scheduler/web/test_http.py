@@ -11,6 +11,7 @@ from octavo_scheduler.model import ServedModel
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker, answer
+from tests.patience import until
 from tests.scheduler.web.http import Browser
 
 PROMPT = {"token_ids": {"ids": [1, 2, 3]}}
@@ -109,9 +110,9 @@ async def test_a_browser_that_leaves_its_stream_frees_its_pages(service: PaperSe
         connection = await asyncio.to_thread(
             browser.begin, "POST", f"/octavo.v1.InferenceService/{method}", body, headers
         )
-        await service.until(lambda: len(core.requests) == 1)
+        await until(lambda: len(core.requests) == 1)
         connection.close()
-        await service.until(lambda: not core.requests)
+        await until(lambda: not core.requests)
     assert service.scheduler.front.tally.outcomes["cancelled"] == 2
     assert service.scheduler.front.num_readers == 0
 

@@ -14,6 +14,7 @@ from octavo_scheduler.roles import Role
 
 from tests.doubles.paper_service import PaperService, paper_service
 from tests.doubles.paper_worker import PaperWorker
+from tests.patience import until
 from tests.scheduler.web.test_guard import address_of, bearer, guarding, keys, started  # noqa: F401 (a fixture)
 
 playwright = pytest.importorskip("playwright.async_api")
@@ -83,9 +84,9 @@ async def test_an_answer_is_streamed_and_summed_up(tab: "Page", service: PaperSe
 async def test_stop_frees_the_pages_and_keeps_what_came(tab: "Page", service: PaperService) -> None:
     await open_page(tab, service)
     await ask(tab, 50)
-    await service.until(lambda: len(service.scheduler.loop.core.requests) == 1)
+    await until(lambda: len(service.scheduler.loop.core.requests) == 1)
     await tab.click("#stop")
-    await service.until(lambda: not service.scheduler.loop.core.requests)
+    await until(lambda: not service.scheduler.loop.core.requests)
     await tab.wait_for_selector("text=stopped")
     assert await tab.is_visible("#send")
 
