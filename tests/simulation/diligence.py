@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from octavo_scheduler.core import Core, placement
+from octavo_scheduler.core import Core, backoff, placement
 from octavo_scheduler.core.plan import StepPlan
 from octavo_scheduler.core.policy import warmth
 from octavo_scheduler.core.prefix import find_page, find_prefix
@@ -33,6 +33,7 @@ class Before:
     """Running sequences that need a mask for a token that they lack; and whether the token before it is in flight."""
     has_free_row: bool
     """Some row could be planned that needs no mask."""
+    load: int
 
     @classmethod
     def of(cls, core: Core, worker: Worker) -> "Before":
@@ -46,7 +47,20 @@ class Before:
                 s.uncomputed and not (s.faults or s.request.spec.is_constrained or (s.is_evicting and s.rows_in_flight))
                 for s in worker.running
             ),
+            load_of(worker) if len(core.workers) > 1 else 0,
         )
+
+
+def load_of(worker: Worker) -> int:
+    """Tokens that are not computed yet, and the share of each sequence."""
+    behind = sum(len(s.tokens) - s.computed for s in worker.running)
+    return behind + placement.ROW_TOKENS * (len(worker.running) + len(worker.swapped))
+
+
+def lets_in(worker: Worker, s: Sequence) -> bool:
+    """Whether there is room for its tokens and, beside others, for what admission wants to stay free."""
+    beside = backoff.margin(worker, s) if worker.running else 0
+    return worker.room >= worker.num_pages(len(s.tokens)) + beside
 
 
 class Diligence:
@@ -112,9 +126,15 @@ class Diligence:
             self._evicting.pop(s, None)
             if s.max_tokens is not None and s.max_tokens - s.num_generated < placement.ROW_TOKENS:
                 yield f"{s.request.spec.id} is moved for its last few tokens"
-            others = [len(other.running) for other in self.core.others(worker)]
-            if s in before.running and (before.swapped or len(worker.running) <= min(others, default=0) + 1):
+            others = self.core.others(worker)
+            least = min((len(other.running) for other in others), default=0)
+            if s in before.running and (before.swapped or len(worker.running) <= least + 1):
                 yield f"{s.request.spec.id} is moved to a worker that will be as full"
+            gained = before.load - min(map(load_of, others), default=0)
+            if s in before.running and gained <= 2 * (len(s.tokens) + placement.ROW_TOKENS):
+                yield f"{s.request.spec.id} is moved though the load is spread evenly enough"
+            if not any(lets_in(other, s) for other in others):
+                yield f"{s.request.spec.id} is let go, and no other worker would let it in"
 
     @staticmethod
     def _gathering(worker: Worker, before: Before, plan: StepPlan) -> Iterator[str]:

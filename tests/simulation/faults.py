@@ -109,19 +109,13 @@ class Faults:
         """Sequences are swapped out, or have ended with a row in flight, for a short while only: what may happen to them is
         made to happen then."""
         world, draw = self._world, self._draw
-        if draw.random() > 0.05:
-            return
-        workers = list(world.core.workers.values())
-        if swapped := [sequence for worker in workers for sequence in worker.swapped]:
+        workers = world.core.workers.values()
+        for worker in [w for w in workers if draw.random() < (0.1 if w.swapped else 0.004)]:
+            if worker.swapped or has_ended_in_flight(worker):
+                self._drain_station(world.stations[worker.id])
+        swapped = [sequence for worker in workers for sequence in worker.swapped]
+        if swapped and draw.random() < 0.05:
             self._strike_swapped(draw.choice(swapped))
-        busy = [
-            worker
-            for worker in workers
-            if world.stations[worker.id] is not world.survivor
-            and (worker.swapped or (draw.random() < 0.2 and has_ended_in_flight(worker)))
-        ]
-        if busy and draw.random() < 0.4:
-            self._drain_station(world.stations[draw.choice(busy).id])
 
     def _strike_swapped(self, sequence: Sequence) -> None:
         world, draw, name = self._world, self._draw, sequence.request.spec.id

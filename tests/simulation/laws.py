@@ -41,14 +41,16 @@ def broken_by_pool(name: str, pool: PagePool, tables: list[list[int]]) -> Iterat
     if pool.num_held != len(held) or pool.num_extra_refs != sum(refs) - len(held):
         yield f"the {name} pool counts {pool.num_held} held pages and {pool.num_extra_refs} more references"
     content = pool._content
-    if any(page in content for page in pool.free) or not all(page in content for page in (*pool.cached, *pool.kept)):
+    if not (content.keys().isdisjoint(pool.free) and content.keys() >= {*pool.cached, *pool.kept}):
         yield f"free {name} pages can be found, or cached ones cannot"
     if pool._pinned and (pool.cached or pool.kept):
         if any(content[page].key in pool._pinned for page in pool.cached):
             yield f"pinned {name} pages are the next to be evicted"
         if not all(content[page].key in pool._pinned for page in pool.kept):
             yield f"{name} pages are kept that are not pinned"
-    if pool._page_of != {each.key: page for page, each in content.items()}:
+    if len(pool._page_of) != len(content) or [*map(pool._page_of.get, [each.key for each in content.values()])] != [
+        *content
+    ]:
         yield f"the {name} pool finds pages under keys that are not theirs"
 
 
@@ -87,8 +89,9 @@ def broken_by_worker(worker: Worker) -> Iterator[str]:
             yield f"{len(sequence.host_table)} host pages keep {sequence.computed} tokens"
     filled: dict[int, int] = {}
     for sequence in running:
-        for page, end in zip(sequence.table, range(sequence.planned, 0, -worker.page_size), strict=False):
-            filled[page] = min(end, worker.page_size)
+        filled.update(dict.fromkeys(sequence.table, worker.page_size))
+        if sequence.table:
+            filled[sequence.table[-1]] = sequence.planned - (len(sequence.table) - 1) * worker.page_size
     if worker.filled_slots != sum(filled.values()):
         yield f"{worker.filled_slots} token slots are counted as filled, {sum(filled.values())} are"
 

@@ -78,6 +78,7 @@ class Scenario:
 def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     """Each seed has its own mixture: a fault is possible in some seeds and out of the question in others."""
     is_roomy = draw.random() < ROOMY_SHARE
+    is_tight = is_roomy and draw.random() < 0.5
     is_flood = not is_roomy and draw.random() < FLOOD_SHARE
     longest = 48 if is_roomy else 12 if is_flood else draw.choice((6, 12, 24, 24, 48))
     step_seconds = draw.choice((0.001, 0.01, 0.03))
@@ -96,10 +97,10 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
     num_others = draw.choice((1, 2) if is_roomy else (0,) if is_flood else (0, 0, 0, 1, 1, 2, 3, 7))
     others = [draw_paper(draw, holds=0, has_masks=has_masks and draw.random() < 0.75) for _ in range(num_others)]
     if is_roomy:
-        make_roomy(survivor, pages=draw.choice((256, 24)))
+        make_roomy(survivor, pages=24 if is_tight else 256)
         settings = replace(settings, copy_bytes_per_second=draw.choice((1e5, 1e6, 1e7)))
         for paper in others:
-            make_roomy(paper, pages=256)
+            make_roomy(paper, pages=draw.choice((256, 256, 40)))
     if is_flood:
         survivor.max_slots = draw.choice((1, 2, 3))
     is_alike = draw.random() < 0.25
@@ -119,7 +120,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         survivor_joins_at=0.0 if is_roomy else draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         others_join_at=step_seconds * draw.choice((5, 20)) if is_roomy else 0.0,
         row_tokens=draw.choice((4, 12)) if is_roomy else 4,
-        steps_until_others_join=draw.choice((0, 100)) if is_roomy else 0,
+        steps_until_others_join=draw.choice((0, 100)) if is_tight else 0,
         is_roomy=is_roomy,
         is_flood=is_flood,
         tenants=("",) if is_alike else ("", "a", "b"),
@@ -135,7 +136,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
 
 
 def make_roomy(paper: Paper, *, pages: int) -> None:
-    """Slots for all requests that a simulation has at a time, and pages for them (256), or for some (24)."""
+    """Slots for all requests that a simulation has at a time, and pages for them (256), or for some."""
     paper.page_size, paper.num_device, paper.num_host, paper.max_slots = 4, pages, 64, 16
     paper.max_step_tokens, paper.max_context = 64, 4096
     paper.reset()
@@ -207,13 +208,11 @@ class Arrivals:
     def request(self, arrives_at: float) -> RequestSpec:
         draw, scenario = self._draw, self._scenario
         self._num_asked += 1
-        num_prompt = draw.randint(
-            1, draw.choice((4, 4, 12, scenario.longest - 8)) if scenario.is_roomy else scenario.longest - 1
-        )
+        num_prompt = draw.randint(1, draw.choice((4, 4, 4, 12, 40)) if scenario.is_roomy else scenario.longest - 1)
         num_shared = draw.choice((0, num_prompt, draw.randint(0, num_prompt)))
         prompt = draw.choice(self._trunks)[:num_shared]
         prompt += [draw.randrange(VOCAB_SIZE) for _ in range(num_prompt - num_shared)]
-        is_urgent = scenario.has_ends and draw.random() < 0.15
+        is_urgent = scenario.has_ends and draw.random() < 0.2
         is_hasty = scenario.has_ends and draw.random() < 0.1
         too_long = draw.randint(1, 3) if scenario.has_ends and draw.random() < 0.03 else 0
         spare = (
@@ -229,7 +228,9 @@ class Arrivals:
             priority=draw.choice(scenario.priorities),
             tenant=draw.choice(scenario.tenants),
             salt=draw.choice(("", "", "other")),
-            deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 100)) if is_urgent or too_long else None,
+            deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20, 40, 100))
+            if is_urgent or too_long
+            else None,
             queue_deadline=arrives_at + scenario.step_seconds * draw.choice((1, 20)) if is_hasty else None,
             is_constrained=draw.random() < scenario.constrained_share,
             logprobs=draw.choice((None, None, 0, 2)) if scenario.has_masks else None,

@@ -267,7 +267,7 @@ class World:
         """From here on nothing goes wrong any more; what did go wrong has to be noticed and mended."""
         self.is_calm = self.network.is_calm = True
         self._bring_survivor()
-        if not self.is_liveness and self._draw.random() < 0.5:
+        if not (self.is_liveness or self.scenario.is_roomy) and self._draw.random() < 0.5:
             for spec in self._unended()[MOST_LEFT:]:
                 self.cancel(spec.id)
         for station in self.stations.values():
