@@ -64,14 +64,14 @@ async def test_DR01_DR02_after_SIGTERM_new_work_is_refused_and_what_runs_ends_be
         health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
         begun = [asyncio.Event() for _ in range(8)]
-        reading = [asyncio.create_task(read(client, n, 3000, begun[n])) for n in range(8)]
+        reading = [asyncio.create_task(read(client, n, 1500, begun[n])) for n in range(8)]
         await asyncio.gather(*(each.wait() for each in begun))
         os.kill(made.scheduler.pid, signal.SIGTERM)
         assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         with pytest.raises(Unavailable, match="the scheduler is shutting down"):
             await client.generate([1, 2], params(0, 4))
         assert not all(task.done() for task in reading)
-        assert [len(tokens) for tokens in await asyncio.gather(*reading)] == [3000] * 8
+        assert [len(tokens) for tokens in await asyncio.gather(*reading)] == [1500] * 8
         await until(lambda: made.scheduler.exit_code() is not None)
         assert made.scheduler.exit_code() == 0
 
@@ -98,8 +98,8 @@ async def test_DR01_streams_that_outlast_the_grace_are_told_to_resume_and_go_on_
     made.start_scheduler()
     async with joined(made, resume=True) as client:
         begun = [asyncio.Event() for _ in range(2)]
-        resumed = asyncio.create_task(read(client, 1, 3000, begun[0]))
-        told = asyncio.create_task(read(client, 2, 3000, begun[1], resume=False))
+        resumed = asyncio.create_task(read(client, 1, 1500, begun[0]))
+        told = asyncio.create_task(read(client, 2, 1500, begun[1], resume=False))
         await asyncio.gather(*(each.wait() for each in begun))
         os.kill(made.scheduler.pid, signal.SIGTERM)
         with pytest.raises(Unavailable, match="ask again with resume_from"):
@@ -107,4 +107,4 @@ async def test_DR01_streams_that_outlast_the_grace_are_told_to_resume_and_go_on_
         await until(lambda: made.scheduler.exit_code() == 0)
         made.start_scheduler()
         tokens = await resumed
-        assert tokens == (await client.generate([5, 6, 8], params(1, 3000))).outputs[0].token_ids
+        assert tokens == (await client.generate([5, 6, 8], params(1, 1500))).outputs[0].token_ids

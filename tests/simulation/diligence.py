@@ -100,11 +100,12 @@ class Diligence:
             return
         waiting = [s for s in before.waiting if s.state is SequenceState.WAITING]
         grown = sum(worker.num_pages(s.longest) - len(s.table) + 1 for s in worker.running)
+        grown += max(0, len(waiting) - 1)  # whom one plan admits leave a page between them
         for s in waiting:
             shared = sum(
                 hit.pool is worker.device and worker.device.refs[hit.page] > 0 for hit in find_prefix(worker, s)
             )
-            grown += (worker.num_pages(s.longest) + 1) * (1 + s.request.num_unborn) - shared
+            grown += (worker.num_pages(s.longest) + (s.request.spec.n > 1)) * (1 + s.request.num_unborn) - shared
         if grown > worker.device.num_available:
             return
         for s in waiting:

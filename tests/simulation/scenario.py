@@ -11,7 +11,7 @@ from tests.simulation.coverage import STEP_FAULTS, WORLD_FAULTS
 from tests.simulation.network import FRAME_FAULTS, Weather
 from tests.simulation.paper import VOCAB_SIZE, Paper
 
-ROOMY_SHARE = 0.1
+ROOMY_SHARE = 0.15
 FLOOD_SHARE = 0.04
 SLOW_MASK_SECONDS = 4.0
 """Longer than the shortest lease of a step."""
@@ -88,19 +88,23 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         settings = replace(settings, max_tenant_share=1.0)
     if is_roomy:
         settings = replace(
-            settings, max_num_seqs=256, max_step_tokens=64, preempt=draw.choice(("auto", "auto", "swap"))
+            settings,
+            max_num_seqs=256,
+            max_step_tokens=64,
+            readmit_growth=64,
+            preempt=draw.choice(("auto", "auto", "swap")),
         )
     if is_flood:
         settings = replace(settings, max_wait_seconds=0.0, max_overtakes=draw.choice((0, 1, 4)))
     has_masks = draw.random() < 0.4
     survivor = draw_paper(draw, holds=longest, share=settings.max_tenant_share, has_masks=has_masks)
-    num_others = draw.choice((1, 2) if is_roomy else (0,) if is_flood else (0, 0, 0, 1, 1, 2, 3, 7))
+    num_others = draw.choice((1, 2, 3) if is_roomy else (0,) if is_flood else (0, 0, 0, 1, 1, 2, 3, 7))
     others = [draw_paper(draw, holds=0, has_masks=has_masks and draw.random() < 0.75) for _ in range(num_others)]
     if is_roomy:
         make_roomy(survivor, pages=24 if is_tight else 256)
         settings = replace(settings, copy_bytes_per_second=draw.choice((1e5, 1e6, 1e7)))
         for paper in others:
-            make_roomy(paper, pages=draw.choice((256, 256, 40)))
+            make_roomy(paper, pages=draw.choice((256, 28)))
     if is_flood:
         survivor.max_slots = draw.choice((1, 2, 3))
     is_alike = draw.random() < 0.25
@@ -119,7 +123,7 @@ def draw_scenario(draw: Random, *, is_liveness: bool) -> Scenario:
         others=others,
         survivor_joins_at=0.0 if is_roomy else draw.choice((0.0, 0.0, 0.0, step_seconds * 40)),
         others_join_at=step_seconds * draw.choice((5, 20)) if is_roomy else 0.0,
-        row_tokens=draw.choice((4, 12)) if is_roomy else 4,
+        row_tokens=draw.choice((8, 16)) if is_roomy else 4,
         steps_until_others_join=draw.choice((0, 100)) if is_tight else 0,
         is_roomy=is_roomy,
         is_flood=is_flood,

@@ -7,6 +7,7 @@ follows from the requests everything must have ended and every page be free.
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -85,7 +86,10 @@ class World:
     def _set_up(self) -> None:
         scenario, timeline = self.scenario, self.timeline
         others = [self.add_station(f"w{number}", paper) for number, paper in enumerate(scenario.others)]
-        timeline.at(scenario.others_join_at, lambda: self._bring(others, scenario.steps_until_others_join))
+        for number, station in enumerate(others, 1):
+            timeline.at(
+                number * scenario.others_join_at, partial(self._bring, station, scenario.steps_until_others_join)
+            )
         timeline.at(scenario.survivor_joins_at, self._bring_survivor)
         self._ask()
 
@@ -155,12 +159,11 @@ class World:
         if self.is_calm:
             self.timeline.after(RESTART_SECONDS, self._bring_survivor)
 
-    def _bring(self, others: list[Station], patience: int) -> None:
+    def _bring(self, station: Station, patience: int) -> None:
         """So many steps are waited for a sequence that lies swapped out while nobody waits: it may move then."""
         if patience and (self.core.waiting or not any(worker.swapped for worker in self.core.workers.values())):
-            self.timeline.after(self.scenario.step_seconds, lambda: self._bring(others, patience - 1))
-            return
-        for station in others:
+            self.timeline.after(self.scenario.step_seconds, partial(self._bring, station, patience - 1))
+        else:
             station.dial()
 
     def _capacities(self) -> set[int]:
