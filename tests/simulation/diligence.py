@@ -33,7 +33,8 @@ class Before:
     """Running sequences that need a mask for a token that they lack; and whether the token before it is in flight."""
     has_free_row: bool
     """Some row could be planned that needs no mask."""
-    load: int
+    behind_evicting: int
+    """Tokens not yet computed of the one that is to move."""
 
     @classmethod
     def of(cls, core: Core, worker: Worker) -> "Before":
@@ -47,7 +48,7 @@ class Before:
                 s.uncomputed and not (s.faults or s.request.spec.is_constrained or (s.is_evicting and s.rows_in_flight))
                 for s in worker.running
             ),
-            load_of(worker) if len(core.workers) > 1 else 0,
+            sum(len(s.tokens) - s.computed for s in worker.running if s.is_evicting),
         )
 
 
@@ -118,7 +119,7 @@ class Diligence:
         moved = [
             s for s in (*before.running, *before.swapped) if s.state is SequenceState.WAITING and s.deferred_at == now
         ]
-        if moved and (before.waiting or len(moved) > 1):
+        if moved and (len(moved) > 1 or any(s.state is SequenceState.WAITING for s in before.waiting)):
             yield f"{moved[0].request.spec.id} is moved while others wait"
         if moved and self.core.settings.preempt == "swap":
             yield "a sequence is computed anew elsewhere although swap was demanded"
@@ -131,7 +132,8 @@ class Diligence:
             least = min((len(other.running) for other in others), default=0)
             if s in before.running and (before.swapped or len(worker.running) <= least + 1):
                 yield f"{s.request.spec.id} is moved to a worker that will be as full"
-            gained = before.load - min(map(load_of, others), default=0)
+            here = load_of(worker) + placement.ROW_TOKENS + before.behind_evicting
+            gained = here - min(map(load_of, others), default=0)
             if s in before.running and gained <= 2 * (len(s.tokens) + placement.ROW_TOKENS):
                 yield f"{s.request.spec.id} is moved though the load is spread evenly enough"
             if not any(lets_in(other, s) for other in others):
