@@ -141,22 +141,28 @@ class Loop:
             outputs += command(self.core, now)
 
     def _plan(self, now: float) -> list[Output]:
+        """Masks and plans for all members; once more where one is lost on the way, whose work others may have."""
         outputs: list[Output] = []
-        for member in list(self.members.values()):
-            began = self._clock()
-            if not self._send_masks(member, now):
-                outputs += self._lose(member, now, "its connection is closed")
-                continue
-            while (plan := self.core.plan(member.worker, now)) is not None:
-                frame = wire.encode_plan(member.epoch, plan)
-                ready = self._clock()
-                if not self._link.send(member.peer, frame):
-                    outputs += self._lose(member, now, "its connection is closed")
-                    break
-                member.note_sent(plan, ready - began, now)
-                self.tally.planned(plan, self.core.workers[member.worker].joined.page_bytes)
-                began = ready
+        num_members = 0
+        while num_members != len(self.members):
+            num_members = len(self.members)
+            for member in list(self.members.values()):
+                outputs += self._plan_for(member, now)
         return outputs
+
+    def _plan_for(self, member: Member, now: float) -> list[Output]:
+        began = self._clock()
+        if not self._send_masks(member, now):
+            return self._lose(member, now, "its connection is closed")
+        while (plan := self.core.plan(member.worker, now)) is not None:
+            frame = wire.encode_plan(member.epoch, plan)
+            ready = self._clock()
+            if not self._link.send(member.peer, frame):
+                return self._lose(member, now, "its connection is closed")
+            member.note_sent(plan, ready - began, now)
+            self.tally.planned(plan, self.core.workers[member.worker].joined.page_bytes)
+            began = ready
+        return []
 
     def _send_masks(self, member: Member, now: float) -> bool:
         """Those of plans that are waiting for them. Whether they were taken."""

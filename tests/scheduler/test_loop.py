@@ -173,6 +173,7 @@ class ScriptedLink:
         self.incoming: list[tuple[bytes, bytes]] = []
         self.sent: list[step_pb2.SchedulerMessage] = []
         self.reachable = True
+        self.unreachable: set[bytes] = set()
         self.is_shaken = False
 
     def receive(self, timeout: float) -> list[tuple[bytes, bytes]]:
@@ -181,7 +182,7 @@ class ScriptedLink:
 
     def send(self, peer: bytes, frame: bytes) -> bool:
         self.sent.append(step_pb2.SchedulerMessage.FromString(frame))
-        return self.reachable
+        return self.reachable and peer not in self.unreachable
 
     def wake(self) -> None: ...
     def has_lost_a_peer(self) -> bool:
@@ -230,6 +231,24 @@ def test_a_closed_connection_is_noticed_with_the_next_heartbeat(scripted: tuple[
     clock.now = 0.6
     loop.turn(0)
     assert not loop.core.workers
+
+
+def test_what_a_worker_leaves_that_is_lost_while_plans_are_made_is_planned_in_the_same_turn(
+    scripted: tuple[Loop, ScriptedLink, Clock],
+) -> None:
+    loop, link, _ = scripted
+    hello = PaperWorker().hello()
+    hello.worker_id = "other"
+    link.incoming.append((b"other", step_pb2.WorkerMessage(hello=hello).SerializeToString()))
+    loop.turn(0)
+    for name, max_tokens in (("a", 1), ("b", 4)):
+        spec = RequestSpec(id=name, prompt=(1, 2, 3), max_tokens=max_tokens, salt=name)
+        loop.post(lambda core, now, spec=spec: core.submit(spec, now))  # type: ignore[misc]
+    link.unreachable.add(b"other")
+    loop.turn(0)
+    assert [message.plan.step for message in link.sent if message.HasField("plan")] == [1, 1, 2], "one of them was lost"
+    assert list(loop.core.workers) == ["paper"]
+    assert not loop.core.waiting
 
 
 def test_after_a_connection_was_closed_all_workers_are_tried_at_once(
