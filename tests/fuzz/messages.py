@@ -137,7 +137,11 @@ class MessageFuzzer:
     async def settle(self, case: int) -> None:
         """Until no request is alive; then every law holds and the loop is there."""
         core = self.scheduler.loop.core
-        await until(lambda: not core.requests or self.scheduler.failed.is_set(), f"requests of case {case} stay")
+        try:
+            await until(lambda: not core.requests or self.scheduler.failed.is_set(), "requests stay")
+        except AssertionError as error:
+            self.findings.state_change(case, str(error))
+            return
         if self.scheduler.failed.is_set():
             self.findings.state_change(case, "the loop has ended")
         elif broken := violations(core):

@@ -48,9 +48,7 @@ def broken_by_pool(name: str, pool: PagePool, tables: list[list[int]]) -> Iterat
             yield f"pinned {name} pages are the next to be evicted"
         if not all(content[page].key in pool._pinned for page in pool.kept):
             yield f"{name} pages are kept that are not pinned"
-    if len(pool._page_of) != len(content) or [*map(pool._page_of.get, [each.key for each in content.values()])] != [
-        *content
-    ]:
+    if pool._page_of != {each.key: page for page, each in content.items()}:
         yield f"the {name} pool finds pages under keys that are not theirs"
 
 
